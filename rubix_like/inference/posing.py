@@ -137,18 +137,11 @@ def pose(
         check(max((data_set.observed.shape for data_set in data), key=np.prod))
     words = "planning the model" if len(data) == 1 else "planning the models"
     with progress.step("plan", words) as report:
-        return _with_judged_galaxy(_posed(request, data, galaxy, n_sample, report), request)
-
-
-def _with_judged_galaxy(problem: Problem, request: Request) -> Problem:
-    """The problem with notes on numbers that no galaxy has; raises ValueError unless the settings accept them.
-
-    A model may be at rest: its velocity dispersion is not judged.
-    """
-    galaxy = problem.posterior.forward.source.of_host({})
-    found = implausible_notes(galaxy, is_at_rest=True)
-    check_plausible(found, "the galaxy", request.settings)
-    return dataclasses.replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))
+        problem = _posed(request, data, galaxy, n_sample, report)
+        particles = problem.posterior.forward.source.of_host({})
+        found = implausible_notes(particles, is_at_rest=True)  # a model may have no velocity dispersion
+        check_plausible(found, "the galaxy", request.settings)
+        return dataclasses.replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))
 
 
 _WIDEST = 3.0
@@ -741,7 +734,7 @@ def _of_synthetic(
 
 
 def _of_given(run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report) -> _Particles:
-    """The same for given galaxies, by what censuses of each count together."""
+    """The pipeline for given galaxies, planned by their joint census, and the rest as `_of_synthetic` gives it."""
     given, run, resolved = load_given(run, resolve(run), galaxies, report)
     given.check_free(settings)
     free = read_free(settings, given.trees(Parameters.build(run, run.engine.precision), None), None)

@@ -316,9 +316,6 @@ def _way(
     return way * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
 
 
-VELOCITY_OFFSET: str = "observation.velocity_offset"
-
-
 def component_of(name: str) -> str:
     """The component that a parameter belongs to; empty for others."""
     component, _, below = name.removeprefix(GALAXY).partition(".")

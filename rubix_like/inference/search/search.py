@@ -28,7 +28,6 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
 from rubix_like.inference.posterior.fit_model import (
-    GALAXY,
     STARS,
     ComponentsSource,
     Forward,
@@ -51,11 +50,12 @@ from rubix_like.inference.posterior.posterior import (
 from rubix_like.inference.posterior.priors import is_limited
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.search.guesses import (
-    VELOCITY_OFFSET,
     Pose,
     Sketch,
     Surroundings,
+    component_of,
     guesses,
+    role_of,
     shift_of,
     shown_among,
     sketch_of,
@@ -239,12 +239,6 @@ def _best_masses(
     return latent.at[place].set(new), jnp.where(kept, 1.0, factor)
 
 
-MASS: str = GALAXY + "stellar_mass"
-"""The whole cube of a synthetic galaxy is proportional to it."""
-
-_OF_COMPONENT = ".mass"
-"""Ends of the names of the masses of components, to all of which together a cube is proportional."""
-
 _PSF = "instrument.psf.fwhm"
 
 _HEAVIEST = 3.0
@@ -291,7 +285,8 @@ def choose_starts(
     total = count * settings.candidates
     drawn = np.asarray(free.draw(settings.seed, total))
     if count and problem is not None and is_looked_at(problem) and shown_among(free.names):
-        drawn = _guessed(posterior, problem, mesh, total)
+        sketch, generator = sketched(problem), np.random.default_rng([settings.seed, _STREAM])
+        drawn = guesses(sketch, _surroundings(posterior, problem, mesh, sketch), free, generator, total)
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
     if settings.candidates > 1 and count:
@@ -301,14 +296,6 @@ def choose_starts(
         if problem is not None and is_unsure(problem):
             drawn = with_both_sides(free, drawn, ordered, count)
     return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
-
-
-def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
-    """Latents near what the cube shows."""
-    free, sketch = problem.posterior.free, sketched(problem)
-    around = _surroundings(posterior, problem, mesh, sketch)
-    generator = np.random.default_rng([problem.settings.seed, _STREAM])
-    return guesses(sketch, around, free, generator, count)
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
@@ -324,7 +311,7 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     if problem.sets:
         spectrum = problem.shown(spectrum[None, None]).sum(axis=(0, 1))
     shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
-    offset = free.value(VELOCITY_OFFSET, middle)
+    offset = free.value("observation.velocity_offset", middle)
     systemic = float(parameters.observation.velocity_offset if offset is None else offset) + shift
     return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
 
@@ -406,11 +393,10 @@ def _scaled(
 
 def _masses(posterior: Posterior) -> list[FreeParameter]:
     """The free masses if the cube is proportional to them: that of a synthetic galaxy, or those of all components."""
-    free, source = posterior.free, posterior.forward.source
-    names = [MASS]
-    if isinstance(source, ComponentsSource):
-        names = [f"{GALAXY}{name}{_OF_COMPONENT}" for name in source.base.names]
-    return [free.parameters[free.names.index(name)] for name in names] if set(names) <= set(free.names) else []
+    source = posterior.forward.source
+    wanted = len(source.base.names) if isinstance(source, ComponentsSource) else 1
+    masses = [parameter for parameter in posterior.free.parameters if role_of(parameter.name) == "mass"]
+    return masses if len(masses) == wanted else []
 
 
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:
@@ -493,8 +479,10 @@ def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, 
     speeds with the other sign; None where nothing is free, or the priors have no other side."""
     normals = np.array(free.own_normals(np.asarray(latent)))
     values = free.split(np.asarray(free.flat(np.asarray(latent))))
-    angles = [parameter for parameter in free.parameters if parameter.name == "observation.position_angle"]
-    speeds = [parameter for parameter in free.parameters if _is_speed(parameter.name)]
+    roles = {parameter.name: role_of(parameter.name) for parameter in free.parameters}
+    turned = [parameter for parameter in free.parameters if roles[parameter.name] == "position_angle"]
+    angles = [parameter for parameter in turned if not component_of(parameter.name)]
+    speeds = [parameter for parameter in free.parameters if roles[parameter.name] == "rotation"]
     for own in angles or speeds:
         value = values[own.name]
         tries = (value - 180.0, value + 180.0) if angles else (-value,)
@@ -510,16 +498,12 @@ def _as_first(free: Free, latent: Float[ndarray, "candidate latent"]) -> Bool[nd
     """Whether the side that recedes is that of the first candidate, by position angles and signs of speeds."""
     same = np.ones(len(latent), bool)
     for own, values in free.split(np.asarray(free.flat(latent))).items():
-        if own.endswith("position_angle"):
+        if role_of(own) == "position_angle":
             same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
-        elif _is_speed(own):
+        elif role_of(own) == "rotation":
             signs = np.sign(values.reshape(len(values), -1).sum(axis=1))
             same ^= signs != signs[:1]
     return same
-
-
-def _is_speed(name: str) -> bool:
-    return name.endswith(("rotation.velocity", "rotation.speeds")) or name == GALAXY + "rotation_velocity"
 
 
 SATURATED: float = 3.5
