@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 from free_numbers import search_of, statuses
 from quick_compiler import optimised_programs
 
@@ -17,7 +18,6 @@ from rubix_like import ConfigError, fit, load_config, log_posterior
 from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import component_declarations
-from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.extend import Progress, read_table, write_table
 from rubix_like.inference import fitting
 from rubix_like.inference.checks.finite_points import QuadratureError
@@ -122,7 +122,7 @@ def test_the_error_of_the_quadrature_is_stated(result):
 
 def points_in(result):
     """The number of quadrature points that a result was found with."""
-    return load_config(parse_yaml(result.config, "result")).galaxy.points
+    return load_config(yaml.safe_load(result.config)).galaxy.points
 
 
 @pytest.mark.slow(20)
