@@ -79,6 +79,58 @@ def test_a_start_that_creeps_far_above_a_better_one_is_given_up(rival, latent, s
     assert after.status[0] == CONVERGED
 
 
+KINKED = [5000.0, 1000, 400, 300, 298, 297]
+"""Losses of a start that gets on to a place of its own, 197 above the best."""
+
+
+@pytest.mark.parametrize(
+    ("trace", "fall", "status"),
+    [
+        (KINKED, 20.0, CREEPING),  # its own end is far above
+        (KINKED, 190.0, RUNNING),  # it leads to the better place
+        (KINKED[:4], 20.0, RUNNING),  # it has just fallen a lot
+        ([5000.0, 1000, 109, 108, 108], 1.0, RUNNING),  # almost as low: it is polished, and told
+    ],
+)
+def test_a_start_whose_own_end_is_far_above_a_better_one_is_given_up(trace, fall, status):
+    before = snapshot([[100.0], trace], [CONVERGED, RUNNING], [NEAR, NEAR])
+    assert reviewed(before, before, FREE, {1: fall}).status[1] == status
+
+
+@pytest.mark.parametrize(
+    ("others", "fall", "status"),
+    [
+        ([WAITING], 500.0, CREEPING),  # it could fall by 500, and has fallen by 0.08
+        ([], 500.0, RUNNING),  # there is no other
+        ([WAITING], 5.0, RUNNING),  # it is about to end
+    ],
+)
+def test_a_start_that_creeps_is_put_aside_while_others_wait(others, fall, status):
+    before = snapshot([STUCK, *[[] for _ in others]], [RUNNING, *others], [NEAR] * (1 + len(others)))
+    assert reviewed(before, before, FREE, {0: fall}, 2).status[0] == status
+
+
+def test_none_is_replaced_where_two_have_ended_at_the_best_place():
+    """A candidate that was to replace one before does not begin; starts that were asked for do."""
+    traces, latents = [[10.0], [10.2], STUCK, [], []], [NEAR] * 5
+    before = snapshot(traces, [CONVERGED, RUNNING, RUNNING, WAITING, WAITING], latents)
+    after = reviewed(before, before.with_status({1: CONVERGED}), FREE, asked=4)
+    assert after.status.tolist() == [CONVERGED, CONVERGED, CREEPING, WAITING]
+    assert len(after.reserve) == len(before.reserve)
+
+
+def test_a_start_goes_on_in_a_search_with_a_better_model():
+    """Its steps are those of both; the losses of the others are moved, or those that are known."""
+    first = snapshot([[9.0, 3.0], [8.0, 5.0], [7.0, 4.0]], [CONVERGED] * 3, [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    further = snapshot([[13.0, 12.0, 11.5]], [CONVERGED], [[1.1, 0.0]])
+    further = dataclasses.replace(further, start=first.latent[:1])
+    both = first.going_on(further, 10.0, [(first.latent[2], 99.0)])
+    assert both.loss.tolist() == [11.5, 15.0, 99.0]
+    assert both.n_step.tolist() == [5, 2, 2]
+    assert both.trace_loss[0, :5].tolist() == [19.0, 13.0, 13.0, 12.0, 11.5]
+    np.testing.assert_array_equal(both.latent[0], [1.1, 0.0])
+
+
 def test_the_next_candidate_takes_the_place_of_one_that_is_given_up():
     before, after = verdict([STUCK], [RUNNING], [FAR])
     assert after.status.tolist() == [SATURATED, WAITING]

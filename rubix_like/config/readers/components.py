@@ -188,7 +188,7 @@ class ComponentsReader(AbstractSettings):
     """The components, each with a name, a mass, and the sections of its kinds (docs/components.md)."""
     points: Annotated[Integer, Field(ge=LEAST_POINTS, le=MOST_POINTS)] | None = None
     """Quadrature points of every component; null: as many as its size, its motion and the instrument need; in a fit
-    as many as the data need."""
+    as many as the errors of the data need, by the error at the best fit."""
 
     @field_validator("components")
     @classmethod

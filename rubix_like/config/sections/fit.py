@@ -291,7 +291,7 @@ class FitSettings(AbstractSettings):
     `model_error`, which takes account of particle noise itself."""
     optimiser: OptimiserSettings = OptimiserSettings()
     starts: Annotated[Integer, Field(ge=1)] = 4
-    """Independent starts; the best end is the result."""
+    """Independent starts; the best end is the result. 1: one start, beside which nothing else is looked at."""
     start: dict[str, Any] | None = None
     """Values at which the first start begins, e.g. `observation.inclination: 40 deg`, those that are left out at the
     medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
