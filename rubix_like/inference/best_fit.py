@@ -25,9 +25,12 @@ from rubix_like.inference.checks.misfit import (
     halves_of,
     measure_misfit,
     measure_misfit_roughly,
+    regions_of_cube,
+    regions_of_sets,
     splits_of_sets,
     sums_of_sets,
 )
+from rubix_like.inference.checks.regions import DataPlaces, data_places
 from rubix_like.inference.checks.uncertainties import (
     Edges,
     Evidence,
@@ -37,7 +40,7 @@ from rubix_like.inference.checks.uncertainties import (
     laplace_evidence,
     laplace_from,
 )
-from rubix_like.inference.checks.verdict import DataPlaces, Quality, Verdict, data_places, verdict_on
+from rubix_like.inference.checks.verdict import Quality, Verdict, verdict_on
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
 from rubix_like.inference.posterior.fit_model import NOISE_SCALE, Free, Latent
@@ -281,13 +284,13 @@ def describe_best(
     evaluated = evaluate(posterior, at)
     followed = followed_by_weights(posterior, at)
     quality = quality_of(problem, evaluated, float(np.sum(followed**2)))
-    residue = _residue(problem, at, evaluated, quality, followed)
+    place = _places(problem, evaluated)
+    residue = _residue(problem, at, evaluated, quality, followed, place)
     known = residue.information
     approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
     approximation, said = over_cells(posterior, approximation, cells)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = nuisance_places(posterior.free) or None
-    place = _places(problem, evaluated)
     verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, place)
     moved = verdict.moved
     moved = np.array(moved)
@@ -347,9 +350,10 @@ def _residue(
     found: Evaluated,
     quality: Quality,
     followed: Float[ndarray, "vector y x wave"],
+    place: DataPlaces | dict[str, DataPlaces],
 ) -> ResidualStatistics:
     """The sums of the residuals, with derivatives where there is room for them; `followed`: of weights that are solved
-    for."""
+    for; `place`: where the voxels are."""
     posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
@@ -358,7 +362,9 @@ def _residue(
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
         adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, dtype)
         return measure_misfit_roughly(posterior, latent, light, adjusted, tests)
-    if sets:
-        return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests)
+    if isinstance(place, dict):
+        locate = functools.partial(regions_of_sets, sets, light=light, places=place)
+        return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests, locate=locate)
+    locate = functools.partial(regions_of_cube, light=light, field=place)
     halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
-    return measure_misfit(posterior, latent, light, halves, followed=followed)
+    return measure_misfit(posterior, latent, light, halves, followed=followed, locate=locate)

@@ -56,11 +56,12 @@ def make_problem(
     free=FREE,
     devices=1,
     settings=None,
+    model=None,
     **engine,
 ):
     """A posterior whose data are to be replaced by mocks: everything is compiled once for all of them.
 
-    `settings`: others of the fit's.
+    `settings`: others of the fit's; `model`: others of the configuration, by dotted names.
     """
     instrument = instrument or MANGA
     grid = {"sampling": "linear", "medium": "vacuum", **instrument["wavelength"]}
@@ -77,6 +78,7 @@ def make_problem(
             "engine": {"method": "basis", "tolerance": 1e-2, "deposit": "tsc", "velocity_range": 450, **engine},
             "noise": {"signal_to_noise": 30},
             "devices.data": devices,
+            **(model or {}),
         },
     )
     observed = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))

@@ -464,21 +464,40 @@ def test_a_value_at_the_edge_of_its_prior_is_a_limit(tmp_path):
     assert view.limits[result.labels.index("dust.a_v")].words == f"< {reach.high:.3g} (95 %)"
 
 
-def test_uncertainties_that_are_too_small_are_marked(tmp_path):
+def test_all_uncertainties_are_marked_and_enlarged_where_the_model_does_not_describe_the_data(tmp_path):
     moved = np.array([0.0, 3.2])
-    result = replace(fitted(), verdict=replace(fitted().verdict, p=1e-7, moved=moved))
-    verdict, _, first, second, legend, *_ = result.summary().splitlines()
+    known = replace(fitted().verdict, p=1e-7, moved=moved, without="without a place", scatter=1.44)
+    result = replace(fitted(), verdict=known)
+    verdict, head, first, second, legend, *rest = result.summary().splitlines()
     assert verdict.startswith("Verdict: the model does not describe the data (chi^2/dof ")
-    assert verdict.endswith("; uncertainties of 1 of 2 values are too small")
-    assert ("!" in first, "!" in second) == (False, True)
-    assert legend == "! too small an uncertainty: the model does not describe the data"
+    assert verdict.endswith(
+        "; the errors of all values hold for this model only; without a place a value moves by 3.2 times its error"
+    )
+    assert "84 %  enlarged error  unit" in head
+    enlarged = result.enlarged_sigma
+    for row, name, factor in zip((first, second), result.labels, np.sqrt([1.44, 1.44 + 3.2**2]), strict=True):
+        assert enlarged[name] == pytest.approx(factor * result.sigma[name])
+        assert f"{enlarged[name]:.2g}" in row.split()
+    assert legend.startswith("enlarged error: the model does not describe the data; ")
+    assert any(line.startswith("Assumed: SSP library popstar, ") for line in rest)
+    assert "enlarged error" not in fitted().summary()
+    np.testing.assert_allclose(result.to_table()["enlarged_sigma"], [enlarged[name] for name in result.labels])
     path = result.write(tmp_path / "fit.h5")
     assert str(FitResult.read(path)) == str(result)
     with h5py.File(path) as file:
         marks = [bool(file[f"parameters/{name}/doubtful"][()]) for name in result.labels]
-        assert marks == [False, True]
+        assert marks == [True, True]
+        assert file[f"parameters/{result.labels[1]}/enlarged_sigma"][()] == enlarged[result.labels[1]]
+        np.testing.assert_array_equal(file["verdict/enlarged"], result.verdict.enlarged)
         assert file["verdict"].attrs["text"] == verdict
         assert list(file["verdict/tests"].asstr()) == list(result.verdict.tests)
+    with h5py.File(path, "a") as file:  # as an older version wrote it
+        for name in ("without", "scatter"):
+            del file["verdict"].attrs[name]
+        del file["verdict/enlarged"], file[f"parameters/{result.labels[1]}/enlarged_sigma"]
+    old = FitResult.read(path).verdict
+    assert old.doubtful.all()
+    np.testing.assert_allclose(old.enlarged, np.sqrt(max(1, old.reduced) + moved**2))
     assert view_of(result).title.endswith("the model does not describe the data")
 
 

@@ -279,9 +279,14 @@ def test_the_likelihood_of_each_spaxel_and_the_checks_are_those_of_numpy():
 
 
 def test_p_of_a_check_is_the_share_of_draws_further_away():
+    """(k + 1) / (n + 2), so that sixteen draws give neither 0 nor 1."""
     data = np.array([[3.0] * 7, [1.0] * 7, [2.0] * 7, [9.0] * 7])
     replicated = np.array([[4.0] * 7, [1.0] * 7, [1.0] * 7, [1.0] * 7])
     assert set(predictive_p(data, replicated, (2, 2, 2)).values()) == {0.5}
+    for value, expected in ((-1.0, 17 / 18), (1.0, 1 / 18)):
+        found = predictive_p(np.full((16, 7), value), np.zeros((16, 7)), (2, 2, 2))
+        assert list(found.values()) == pytest.approx([expected] * len(DISCREPANCIES))
+        assert notes_on_checks(found) == []
     assert notes_on_checks(dict.fromkeys(DISCREPANCIES, 0.5)) == []
     assert set(DISCREPANCIES) - set(predictive_p(data, replicated, (1, 2, 1))) == {
         "correlation along y",

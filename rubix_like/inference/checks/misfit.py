@@ -1,4 +1,4 @@
-"""The residuals of a fit, and their distribution if its model is true: sums for tests, and half the data.
+"""The residuals of a fit, and their distribution if its model is true: sums for tests, and parts of the data.
 
 The residuals r of a model that is true, in units of their standard deviations (whitened, as the likelihood has them),
 are normal with the covariance
@@ -12,6 +12,11 @@ draws, of which the weights of a `fit.model_error` know nothing, less what the f
 T = r^T K r has the mean tr(K C) and the variance 2 tr(K C K C), which is not larger than 2 tr(K^2) without U. Here K
 takes all voxels (chi^2), neighbours along an axis, the light of each spaxel and of each bin, the velocity and the line
 width of each spaxel, or neighbours in maps of these three and in the spectrum of the light.
+
+Smooth tests (Neyman 1937, Skand. Aktuarietidskr. 20, 149) look for what changes slowly over the data, however little of
+it is in each voxel: with a few smooth templates Q (the light, or a shape of the lines, times polynomials),
+T = (Q r)^T (Q C Q^T)^-1 Q r has chi^2's distribution. Templates that the fit follows are left out. Of many ranges of
+bins, the largest (q^T r)^2 / (q^T C q) is judged by its probability times their number.
 
 The residuals and their derivatives come from a program. The sums are made once in a fit, by numpy: to compile a program
 for them would take longer.
@@ -29,6 +34,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 
+from rubix_like.inference.checks.regions import DataPlaces, Region, ResidualCube, lengths_of_ranges, regions_of
 from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
@@ -123,25 +129,20 @@ class TestSum(NamedTuple):
 
 
 class DataHalf(NamedTuple):
-    """Half of the data: J^T J and J^T r of its residuals (and of the coefficients that they leave), J^T U."""
+    """A part of the data: J^T J and J^T r of its residuals (and of the coefficients that they leave), J^T U."""
 
     matrix: Float[ndarray, "*half latent latent"]
     gradient: Float[ndarray, "*half latent"]
     other_draws: Float[ndarray, "*half latent draw"]
 
 
-class ResidualCube(NamedTuple):
-    """The residuals of the voxels, and the variance of each if the model is true (0: not fitted), in units of sigma."""
-
-    voxels: Voxels
-    variance: Voxels
-
-
 class ResidualStatistics(NamedTuple):
-    """Sums of the residuals for the tests, and what halves of the data say; `agreeing`: pairs of the same sign;
+    """Sums of the residuals for the tests, and what parts of the data say; `agreeing`: pairs of the same sign;
     `information`: that of all data on the latents, without the prior's; `squares` and `maps`: sums of squares, and of
     products of neighbours, of what is left in every spaxel of each of some shapes of spectra, by the test's name;
-    `sets`: of several sets of data each alone; `pairs`: names of both halves of each split."""
+    `smooth`: chi^2 along smooth templates; `ranges`: the largest square of the sum over a range of bins; `sets`: of
+    several sets of data each alone; `pairs`: names of both halves of each split; `left_out`: names of the regions
+    without which `halves` has sums, after those of all halves."""
 
     chi_square: TestSum
     neighbours: TestSum
@@ -155,11 +156,17 @@ class ResidualStatistics(NamedTuple):
     pairs: tuple[tuple[str, str], ...] = HALVES
     squares: Mapping[str, TestSum] | None = None
     maps: Mapping[str, TestSum] | None = None
+    smooth: Mapping[str, TestSum] = MappingProxyType({})
+    ranges: Mapping[str, TestSum] = MappingProxyType({})
     left: ResidualCube | None = None
+    left_out: tuple[str, ...] = ()
 
 
 Tests = Callable[[Any, Any, Any, Any, Any, Any], ResidualStatistics]
 """What makes the sums, as `sums_of_tests` does."""
+
+Locate = Callable[[ResidualStatistics], Sequence[Region]]
+"""A function that finds regions to leave out."""
 
 
 class _Linear(NamedTuple):
@@ -191,9 +198,11 @@ def measure_misfit(
     halves: Halves | Splits,
     tests: Tests | None = None,
     followed: Vectors | None = None,
+    locate: Locate | None = None,
 ) -> ResidualStatistics:
     """The sums of all tests, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what
-    makes them (None: `sums_of_tests`); `followed`: F of W = F F^T. Not to be traced."""
+    makes them (None: `sums_of_tests`); `followed`: F of W = F F^T; `locate`: what finds regions to leave out. Not to be
+    traced."""
     normal = posterior.as_normal(jnp.asarray(latent))
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
@@ -204,7 +213,7 @@ def measure_misfit(
         both = zip(*map(np.asarray, halves), strict=True)
         splits = Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in both])
     with np.errstate(all="ignore"):
-        return _sums(linear, inverse_sigma, np.asarray(light), splits, posterior.free, tests, followed)
+        return _sums(linear, inverse_sigma, np.asarray(light), splits, posterior.free, tests, followed, locate)
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -247,6 +256,7 @@ def _sums(
     free: Free,
     tests: Tests | None,
     followed: Vectors | None,
+    locate: Locate | None,
 ) -> ResidualStatistics:
     """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
     slopes, others = linear.columns.voxels, linear.others
@@ -264,9 +274,11 @@ def _sums(
         fitted = np.concatenate([fitted, followed.astype(fitted.dtype)])
     others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
     sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
-    parts = [_half(linear, mask) for mask in splits.masks]
+    regions = () if locate is None else locate(sums)
+    parts = [_half(linear, mask) for mask in (*splits.masks, *(1 - region.voxels for region in regions))]
     halves = DataHalf(*map(np.stack, zip(*parts, strict=True))) if parts else None
-    return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs)
+    names = tuple(region.name for region in regions)
+    return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs, left_out=names)
 
 
 def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent latent"]:
@@ -359,6 +371,7 @@ def sums_of_tests(
     chi_square = TestSum(np.sum(voxels**2), left, 2 * left, count)
     light, shapes = light * real, line_shapes(light, inverse_sigma)
     squares, maps = _of_shapes(light, shapes, voxels, fitted, others, design, smooth)
+    squares["sums of the bins"] = _collapsed(voxels, real, (0, 1), fitted, others, design, smooth)
     return ResidualStatistics(
         chi_square=with_others(chi_square, products, products),
         neighbours=TestSum(*(np.stack(column) for column in zip(*[sums for sums, _ in neighbours], strict=True))),
@@ -369,6 +382,19 @@ def sums_of_tests(
         halves=None,
         squares=squares,
         maps=maps,
+        smooth=_smooth_tests(
+            light,
+            {"sums": real, "light": light, **dict(zip(SHAPES, shapes, strict=True))},
+            voxels,
+            fitted,
+            others,
+            design,
+            smooth,
+        ),
+        ranges={
+            f"{name} of a range of bins": _largest_of_ranges(template, voxels, fitted, others)
+            for name, template in (("sum", real), ("light", light))
+        },
         left=ResidualCube(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0)),
     )
 
@@ -442,6 +468,113 @@ def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> T
     own, other = (np.sum(weight * vectors, axis=3, keepdims=True) for vectors in (fitted, others))
     along = [_neighbours(axis, seen, some, own, other, None, None)[0] for axis in (-3, -2)]
     return TestSum(*(np.sum(own) for own in zip(*along, strict=True)))
+
+
+_DEGREES = 8
+"""Polynomials along the bins of the smooth test of the light's spectrum."""
+
+_ALONG_PLACE, _ALONG_LIGHT = 2, 3
+"""Highest powers of a spaxel's place, and of its rank by light, in smooth tests of maps."""
+
+_FOLLOWED = 0.1
+"""Variance of a template of unit length, if the model is true, below which the fit follows it."""
+
+
+def _smooth_tests(
+    light: Voxels,
+    templates: Mapping[str, Voxels],
+    voxels: Voxels,
+    fitted: Vectors,
+    others: Others,
+    design: Design | None,
+    smooth: Design | None,
+) -> dict[str, TestSum]:
+    """chi^2 along templates times polynomials of the bins (not of the lines' shapes), and of the spaxels; by the test's
+    name, those with a template that the fit does not follow."""
+    bins = np.polynomial.legendre.legvander(np.linspace(-1, 1, light.shape[2]), min(_DEGREES, light.shape[2]) - 1)
+    maps, found = _slow_maps(np.sum(light**2, axis=2)), dict[str, TestSum]()
+    rest = (voxels, fitted, others, design, smooth)
+    for name, template in templates.items():
+        found[f"smooth map of the {name}"] = _along(template, maps[..., None], (2,), *rest)
+        if name not in SHAPES:
+            found[f"smooth spectrum of the {name}"] = _along(template, bins.T[:, None, None, :], (0, 1), *rest)
+    return {name: sums for name, sums in found.items() if sums.size > 0}
+
+
+def _largest_of_ranges(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> TestSum:
+    """The largest square, over its variance, of the residuals along a template in a range of bins, of as many ranges as
+    there are terms. Continua of single spaxels would make the variance smaller."""
+
+    def summed(vectors: Float[ndarray, "n y x wave"]) -> Float[ndarray, "n _"]:
+        spectra = np.sum(vectors, axis=(1, 2))[:, some]
+        return np.cumsum(np.concatenate([np.zeros((len(spectra), 1)), spectra], axis=1), axis=1)
+
+    some = np.sum(template**2, axis=(0, 1)) > 0
+    parts = [
+        summed(own) for own in ((template**2)[None], (template * voxels)[None], template * fitted, template * others)
+    ]
+    largest, count = 0.0, 0
+    for length in lengths_of_ranges(int(some.sum())):
+        square, seen, followed, deviations = (own[:, length:] - own[:, :-length] for own in parts)
+        variance = square[0] - np.sum(followed**2, axis=0) + np.sum(deviations**2, axis=0) / max(len(others), 1)
+        known = variance > _FOLLOWED * square[0]
+        largest = max(largest, float(np.max(seen[0, known] ** 2 / variance[known], initial=0.0)))
+        count += int(known.sum())
+    return TestSum(largest, 1.0, 2.0, float(count))
+
+
+def _slow_maps(square: Float[ndarray, "y x"]) -> Float[ndarray, "factor y x"]:
+    """Polynomials of a spaxel's place in an image and of its rank by light, so that steps of the rank hold the same sum
+    of squares."""
+    order = np.argsort(square, axis=None)
+    rank = np.empty(square.size)
+    rank[order] = np.cumsum(square.ravel()[order]) / max(float(square.sum()), 1e-300)
+    factors = [*np.polynomial.legendre.legvander(2 * rank.reshape(square.shape) - 1, _ALONG_LIGHT).transpose(2, 0, 1)]
+    if min(square.shape) > 1:
+        y, x = np.meshgrid(*[np.linspace(-1, 1, size) for size in square.shape], indexing="ij")
+        powers = [(i, total - i) for total in range(1, _ALONG_PLACE + 1) for i in range(total + 1)]
+        factors += [x**i * y**j for i, j in powers]
+    return np.stack(factors)
+
+
+def _along(
+    template: Voxels,
+    factors: Float[ndarray, "factor _ _ _"],
+    over: tuple[int, ...],
+    voxels: Voxels,
+    fitted: Vectors,
+    others: Others,
+    design: Design | None,
+    smooth: Design | None,
+) -> TestSum:
+    """chi^2 of the residuals along a template times each of some factors, which are constant along the axes `over`."""
+
+    def projected(vectors: Float[ndarray, "n y x wave"]) -> Float[ndarray, "_ n"]:
+        collapsed = np.sum(template * vectors, axis=tuple(axis + 1 for axis in over), keepdims=True)
+        return products_of(factors, collapsed)
+
+    seen, gram = (
+        projected(voxels[None])[:, 0],
+        products_of(factors * np.sum(template**2, axis=over, keepdims=True), factors),
+    )
+    followed, deviations = projected(fitted), projected(others)
+    covariance = gram - followed @ followed.T + deviations @ deviations.T / max(len(others), 1)
+    if design is not None and smooth is not None:
+        parts = [
+            np.einsum("kyxw,yxw,yxwi->kyxi", factors, template, part, optimize=True)
+            if over == (0, 1)
+            else np.einsum("kyxw,yxi->kyxi", factors, np.einsum("yxw,yxwi->yxi", template, part))
+            for part in (design, smooth)
+        ]
+        covariance = covariance - np.einsum("kyxi,lyxi->kl", *parts, optimize=True)
+    square, axes = np.linalg.eigh(gram)
+    some = square > _NOTHING * max(float(square.max()), 1e-300)
+    even = axes[:, some] / np.sqrt(square[some])
+    variance, directions = np.linalg.eigh(even.T @ covariance @ even)
+    left = variance > _FOLLOWED
+    value = float(np.sum((directions.T @ even.T @ seen)[left] ** 2 / variance[left]))
+    degrees = float(np.sum(left))
+    return TestSum(value, degrees, 2 * degrees, degrees)
 
 
 def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
@@ -548,9 +681,8 @@ def splits_of_sets(sets: Sequence[FittedSet], light: Voxels) -> Splits:
     pairs, masks = list[tuple[str, str]](), list[Voxels]()
 
     def add(own: FittedSet, part: Voxels, pair: tuple[str, str]) -> None:
-        row = np.zeros(light.size)
-        row[own.place] = part.reshape(-1)
-        masks.extend([row[None, None], 1 - row[None, None]])
+        row = _in_row(own, part, light.size)
+        masks.extend([row, 1 - row])
         pairs.append(pair)
 
     for number, own in enumerate(sets[: len(sets) if len(sets) > _TWO else len(sets) - 1]):
@@ -563,6 +695,29 @@ def splits_of_sets(sets: Sequence[FittedSet], light: Voxels) -> Splits:
             if 0 < part.sum() < part.size:
                 add(own, part, (f"{pair[0]} half of {own.name}", "all else"))
     return Splits(tuple(pairs), masks)
+
+
+def _in_row(data_set: FittedSet, part: Voxels, size: int) -> Voxels:
+    """The voxels of one set in the row of those of all, 0 elsewhere."""
+    row = np.zeros((1, 1, size))
+    row[0, 0, data_set.place] = part.reshape(-1)
+    return row
+
+
+def regions_of_cube(sums: ResidualStatistics, light: Voxels, field: DataPlaces) -> list[Region]:
+    """The regions of a cube where residuals stand out (`regions_of`)."""
+    return [] if sums.left is None else regions_of(sums.left, light, field)
+
+
+def regions_of_sets(
+    sets: Sequence[FittedSet], sums: ResidualStatistics, light: Voxels, places: Mapping[str, DataPlaces]
+) -> list[Region]:
+    """The regions where residuals stand out (`regions_of`) in each of several sets."""
+    return [
+        Region(f"{region.name} of {data_set.name}", _in_row(data_set, region.voxels, light.size))
+        for data_set in sets
+        for region in regions_of_cube(sums.sets[data_set.name], data_set.unpacked(light), places[data_set.name])
+    ]
 
 
 def sums_of_sets(

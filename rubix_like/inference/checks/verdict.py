@@ -1,5 +1,5 @@
 """The verdict on a fit: how probable its residuals are if the model is true, where they are furthest beyond noise, how
-far values move with half of the data, and which uncertainties are too small.
+far values move without a part of the data, and by how much uncertainties are too small at least.
 """
 
 import dataclasses
@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.special import chdtr, chdtrc, ndtr
 
-from rubix_like.inference.checks.misfit import AXES, HALVES, DataHalf, ResidualCube, ResidualStatistics, TestSum
+from rubix_like.inference.checks.misfit import AXES, HALVES, DataHalf, ResidualStatistics, TestSum
+from rubix_like.inference.checks.regions import DataPlaces, most_of_all, worst_place
 from rubix_like.inference.described_trees import described_as
 from rubix_like.runtime.words import listed
 
@@ -65,6 +66,9 @@ Places = int | Sequence[int] | None
 FEWEST: int = 20
 """The least number of pairs, spaxels or bins for a test."""
 
+SIGNIFICANT: float = 1e-3
+"""Probability of the residuals, if the model is true, below which there is a misfit."""
+
 _KNOWN = 1e-2
 """Of a combination of latents p (1 - p), p the part of its information in a half, from which on halves are compared."""
 
@@ -74,10 +78,12 @@ _BEYOND_NOISE = 3.0
 
 @dataclass(frozen=True)
 class Moves:
-    """Shifts of latents with half of the data, and the standard deviation of that for a model that is true."""
+    """Shifts of latents without parts of the data, the standard deviation of that for a model that is true, and words
+    for each part: "with the bluer half of the data alone", "without 5000 to 5095 Angstrom"."""
 
-    step: Float[ndarray, "half latent"]
-    scatter: Float[ndarray, "half latent"]
+    step: Float[ndarray, "part latent"]
+    scatter: Float[ndarray, "part latent"]
+    words: tuple[str, ...]
 
 
 def probabilities(
@@ -123,17 +129,38 @@ def _of_axes(residue: ResidualStatistics, size: float, free_scale: Places) -> di
             continue
         found[f"correlation along {axis}"] = _of_products(pairs)
         found[f"runs along {axis}"] = float(ndtr(-_runs(pairs, float(residue.agreeing[number])) * min(1.0, size)))
+    found |= {name: _of_squares(summed) for name, summed in _squares(residue, size, free_scale).items()}
     unit = 1.0 if free_scale is None else max(size, 1e-12)
-    squares = {"light of the spaxels": residue.spaxels, "light of the bins": residue.bins, **(residue.squares or {})}
     found |= {
-        name: _of_squares(summed._replace(value=summed.value / unit))
-        for name, summed in squares.items()
-        if float(summed.size) >= FEWEST
+        name: min(1.0, float(largest.size) * _of_squares(largest._replace(value=largest.value / unit)))
+        for name, largest in residue.ranges.items()
+        if float(largest.size) >= FEWEST
     }
-    found |= {
+    return found | {
         name: _of_products(summed) for name, summed in (residue.maps or {}).items() if float(summed.size) >= FEWEST
     }
-    return found
+
+
+def _squares(residue: ResidualStatistics, size: float, free_scale: Places) -> dict[str, TestSum]:
+    """The sums of squares of tests by name, with a free noise scale in units of it."""
+    unit = 1.0 if free_scale is None else max(size, 1e-12)
+    squares = {"light of the spaxels": residue.spaxels, "light of the bins": residue.bins, **(residue.squares or {})}
+    many = {name: summed for name, summed in squares.items() if float(summed.size) >= FEWEST}
+    return {name: summed._replace(value=summed.value / unit) for name, summed in (many | dict(residue.smooth)).items()}
+
+
+def scatter_of(residue: ResidualStatistics, tests: Mapping[str, float], free_scale: Places = None) -> float:
+    """The largest sum of squares per degree of freedom among the tests that a true model would fail once in a thousand
+    fits, at least 1: the size of the misfit, in its own shape."""
+    parts = {"": residue} | {f" of {name}": part for name, part in residue.sets.items()}
+    ratios = [1.0]
+    for end, part in parts.items():
+        mean = float(part.chi_square.mean)
+        size = float(part.chi_square.value) / mean if mean > 0 else 1.0
+        sums = _squares(part, size, free_scale) | ({} if free_scale is not None else {"chi^2": part.chi_square})
+        failed = [own for name, own in sums.items() if tests.get(name + end, 1.0) * len(tests) < SIGNIFICANT]
+        ratios += [float(own.value) / float(own.mean) for own in failed if float(own.mean) > 0]
+    return max(ratios)
 
 
 def excess_of(chi_square: TestSum) -> float:
@@ -155,14 +182,15 @@ def too_small(residue: ResidualStatistics) -> float:
 
 
 def moves_of(residue: ResidualStatistics, latent: Float[ndarray, " latent"], free_scale: Places = None) -> Moves | None:
-    """Shifts from the best fit to that of each half, by one Gauss-Newton step; the noise scale, if it is free, stays.
+    """Shifts from the best fit to that of each half, and to those without the regions that stand out, by one
+    Gauss-Newton step; the noise scale, if it is free, stays.
 
     None without derivatives.
     """
     if residue.whole is None or residue.halves is None:
         return None
     kept = _kept(len(latent), free_scale)
-    steps, scatters = (np.full((2 * len(residue.pairs), len(latent)), np.nan) for _ in range(2))
+    steps, scatters = (np.full((len(residue.halves.matrix), len(latent)), np.nan) for _ in range(2))
     whole = _Part.of(residue.whole, None, latent, kept)
     for number in range(len(steps)):
         own = _Part.of(residue.halves, number, latent, kept)
@@ -170,15 +198,22 @@ def moves_of(residue: ResidualStatistics, latent: Float[ndarray, " latent"], fre
         score, covariance = _score(own, whole)
         steps[number, kept] = -inverse @ score
         scatters[number, kept] = np.sqrt(np.maximum(np.diag(inverse @ covariance @ inverse), 0.0))
-    return Moves(steps, scatters)
+    if residue.pairs == HALVES:
+        words = [f"with the {half} half of the data alone" for pair in residue.pairs for half in pair]
+    else:
+        words = [words for first, _ in residue.pairs for words in (f"with {first} alone", f"without {first}")]
+    return Moves(steps, scatters, (*words, *(f"without {name}" for name in residue.left_out)))
 
 
-def furthest(moves: Moves, sigma: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
-    """The longest movement of each latent that noise does not explain, in units of its standard deviation; 0: none."""
+def furthest(
+    moves: Moves, sigma: Float[ndarray, " latent"], noise: float = 1.0
+) -> tuple[Float[ndarray, " latent"], str]:
+    """The longest movement of each latent that noise (in units of the data's errors) does not explain, in units of its
+    standard deviation (0: none), and words for the part of the data without which one moves most."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        real = np.abs(moves.step) > _BEYOND_NOISE * moves.scatter
-        length = np.where(real, np.abs(moves.step) / sigma, 0.0)
-    return np.max(np.nan_to_num(length), axis=0)
+        real = np.abs(moves.step) > _BEYOND_NOISE * noise * moves.scatter
+        length = np.nan_to_num(np.where(real, np.abs(moves.step) / sigma, 0.0))
+    return np.max(length, axis=0), moves.words[int(np.argmax(np.max(length, axis=1)))] if length.any() else ""
 
 
 def _of_products(sums: TestSum) -> float:
@@ -262,72 +297,15 @@ def _of_halves(residue: ResidualStatistics, latent: Float[ndarray, " latent"], f
             continue
         along, spread = chosen.T @ score, chosen.T @ covariance @ chosen
         square = np.maximum(along @ np.linalg.solve(spread, along), 0.0)
-        half = " half" if residue.pairs is HALVES else ""
+        half = " half" if residue.pairs == HALVES else ""
         found[f"{names[0]} against {names[1]}{half}"] = float(chdtrc(chosen.shape[1], square))
     return found
 
 
-FAR_BEYOND: float = 5.0
-"""Standard deviations of chi^2 from which on a place is named: the largest of thousands reach 4 by chance."""
-
-_COMPASS = ("North", "North-East", "East", "South-East", "South", "South-West", "West", "North-West")
-
-
-@dataclass(frozen=True)
-class DataPlaces:
-    """East and North of the light's centre (arcsec) of every spaxel, and wavelengths (Angstrom)."""
-
-    place: Float[ndarray, "y x 2"]
-    wavelength: Float[ndarray, " wave"]
-
-
-def worst_place(left: ResidualCube, field: DataPlaces) -> str:
-    """The spaxel and the wavelength with the largest chi^2: "in the spaxel 1.2 arcsec North of the centre, at 5010
-    Angstrom"; empty where neither is far beyond noise."""
-    spaxels, bins = _excess(left, 2), _excess(left, (0, 1))
-    words = []
-    if spaxels.size > 1 and spaxels.max() >= FAR_BEYOND:
-        east, north = field.place[np.unravel_index(np.argmax(spaxels), spaxels.shape)]
-        direction = _COMPASS[round(float(np.rad2deg(np.arctan2(east, north))) / 45.0) % len(_COMPASS)]
-        words.append(f"in the spaxel {np.hypot(east, north):.2g} arcsec {direction} of the centre")
-    if bins.max() >= FAR_BEYOND:
-        words.append(f"at {field.wavelength[np.argmax(bins)]:.5g} Angstrom")
-    return ", ".join(words)
-
-
-def most_of_all(where: str) -> str:
-    """The end of a sentence on a misfit: ", most of all at 5010 Angstrom"; empty without a place."""
-    return f", most of all {where}" if where else ""
-
-
-def _excess(left: ResidualCube, axes: int | tuple[int, ...]) -> ndarray:
-    """chi^2 over some axes beyond its expectation k, in standard deviations by Fisher's approximation
-    sqrt(2 chi^2) - sqrt(2 k); -inf where nothing was fitted."""
-    expected = np.sum(left.variance, axis=axes)
-    chi_square = np.sum(np.where(left.variance > 0, left.voxels, 0.0) ** 2, axis=axes)
-    beyond = np.sqrt(2 * chi_square) - np.sqrt(2 * expected)
-    return np.where((expected > 0) & np.isfinite(beyond), beyond, -np.inf)
-
-
-def data_places(
-    light: Float[ndarray, "y x wave"], place: Float[ndarray, "y x 2"], wavelength: Float[ndarray, " wave"]
-) -> DataPlaces:
-    """The field about the centre of the light: the mean place of its brighter half."""
-    image = np.maximum(light.sum(axis=2), 0.0)
-    bright: Bool[ndarray, "y x"] = image >= 0.5 * image.max()
-    weight = np.where(bright, image, 0.0)
-    total = weight.sum()
-    centre = np.tensordot(weight, place, 2) / total if total > 0 else np.zeros(2)
-    return DataPlaces(place - centre, wavelength)
-
-
-SIGNIFICANT: float = 1e-3
-"""Probability of the residuals, if the model is true, below which there is a misfit."""
-
 LARGE: float = 1.1
-"""chi^2 per degree of freedom above which a misfit matters."""
+"""chi^2 per degree of freedom above which errors are too small, however little the values move."""
 
-_LEAST_SHOWN = 1e-99
+_LEAST_SHOWN, _WHOLE = 1e-6, 10
 
 
 @dataclass(frozen=True)
@@ -364,7 +342,7 @@ class SetVerdict:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Whether the model describes the data, in two steps: is there a misfit, and does it matter?
+    """Whether the model describes the data; if it does not, all uncertainties hold for the model only.
 
     | field | shape | |
     |---|---|---|
@@ -373,12 +351,14 @@ class Verdict:
     | p_low | | probability of a chi^2 that is as low: below `SIGNIFICANT` the data's errors are too large |
     | reduced | | chi^2 per degree of freedom |
     | scale_free | | whether the noise scale was free: chi^2 then says nothing |
-    | moved | (latent,) | how far each number moves at most when half of the data are left out, in its standard |
-    | | | deviations; 0 where noise alone would explain it |
+    | moved | (latent,) | how far each number moves at most without a part of the data (half of them, or where |
+    | | | residuals stand out), in its standard deviations; 0: no further than by noise; NaN: not known |
     | excess | | by how many standard deviations chi^2 is above what is expected; NaN: not known, or not of a test |
     | where | | of a misfit: the spaxel and the wavelength with the largest chi^2; empty: none is far beyond noise |
     | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
     | sets | by name | of several sets of data, whether the model describes each of them |
+    | scatter | | the largest chi^2 per degree of freedom of the tests that fail, at least 1; NaN: not known |
+    | without | | the part of the data without which a number moves most: "without 5000 to 5095 Angstrom"; empty: none |
     """
 
     p: float = field(metadata=described_as("probability of the residuals if the model is true"))
@@ -388,7 +368,8 @@ class Verdict:
     scale_free: bool = field(metadata=described_as("whether the noise scale was free"))
     moved: Float[ndarray, " latent"] = field(
         metadata=described_as(
-            "how far each number moves with half of the data, in its standard deviations; 0: as noise does"
+            "how far each number moves without a part of the data, in its standard deviations; 0: as by noise; NaN: "
+            "not known"
         )
     )
     trouble: str = field(
@@ -400,6 +381,13 @@ class Verdict:
     )
     where: str = field(
         default="", metadata=described_as("where the misfit is largest; empty: nowhere far beyond noise")
+    )
+    without: str = field(
+        default="", metadata=described_as("the part of the data without which a number moves most; empty: none")
+    )
+    scatter: float = field(
+        default=float("nan"),
+        metadata=described_as("the largest chi^2 per degree of freedom of the tests that fail, at least 1"),
     )
 
     @property
@@ -414,15 +402,27 @@ class Verdict:
 
     @property
     def matters(self) -> bool:
-        """Whether a misfit makes uncertainties too small."""
-        return bool(self.doubtful.any())
+        """Whether a misfit may make values wrong by more than their uncertainties: unless all agree within these
+        without parts of the data, and the scatter of the residuals is as large as their errors."""
+        agree = bool((self.moved <= 1).all()) and (self.scale_free or self.reduced <= LARGE)
+        return self.misfit and not agree
 
     @property
     def doubtful(self) -> Bool[ndarray, " latent"]:
-        """Which numbers have too small an uncertainty: all if chi^2 is large, else those that move."""
-        if self.misfit and not self.scale_free and self.reduced > LARGE:
-            return np.ones(len(self.moved), bool)
-        return (self.moved > 1) & self.misfit
+        """Which numbers have uncertainties that hold for the model only: all where there is a misfit."""
+        return np.full(len(self.moved), self.misfit)
+
+    @property
+    def enlarged(self) -> Float[ndarray, " latent"]:
+        """Factors that make uncertainties as large as the residuals and the moves of the values ask for, 1 without a
+        misfit: sqrt(scatter + moved^2).
+
+        sqrt(chi^2/dof) is the scale factor of the Particle Data Group (Navas et al. 2024, Phys. Rev. D 110, 030001,
+        section 5.2.2). That of all voxels is hardly above 1 for an error that is small in each of them, so that
+        `scatter` is that of the test which fails most.
+        """
+        scatter = self.scatter if np.isfinite(self.scatter) else max(1.0, np.nan_to_num(self.reduced))
+        return np.where(self.doubtful, np.sqrt(scatter + np.nan_to_num(self.moved) ** 2), 1.0)
 
     @property
     def sentence(self) -> str:
@@ -435,23 +435,30 @@ class Verdict:
             if np.isfinite(self.reduced):
                 return "the model cannot be judged: its residuals, or their derivatives, are not finite numbers"
             return "the model cannot be judged: there are not more voxels than numbers that are fitted"
+        p = f"p {self.p:.2g}" if self.p >= _LEAST_SHOWN else f"p < {_LEAST_SHOWN:g}"
+        if self.misfit:
+            worst = min(
+                self.tests, key=lambda name: (self.tests[name], not name.startswith("chi^2 of"), name != "chi^2")
+            )
+            numbers = f"(chi^2/dof {self.reduced:.4g}, {p} by {worst}){most_of_all(self.where)}"
+            return f"the model does not describe {self._disagreeing} {numbers}; {self._on_errors()}"
         excess = f"{self.excess:+.3g} sigma, " if np.isfinite(self.excess) else ""
-        p = f"{self.p:.2g}" if self.p >= _LEAST_SHOWN else f"< {_LEAST_SHOWN:g}"
-        numbers = f"chi^2/dof {self.reduced:.4g}, {excess}p {p}"
-        if not self.misfit and self.p_low < SIGNIFICANT:
-            return f"no misfit is found ({numbers}), but chi^2 is too low: the errors of the data are too large"
-        if not self.misfit:
-            return f"the model describes the data: no misfit found ({numbers})"
-        worst = min(self.tests, key=lambda name: (self.tests[name], not name.startswith("chi^2 of"), name != "chi^2"))
-        numbers = f"({numbers} by {worst}){most_of_all(self.where)}"
+        numbers = f"(chi^2/dof {self.reduced:.4g}, {excess}{p})"
+        if self.p_low < SIGNIFICANT:
+            return f"no misfit is found {numbers}, but chi^2 is too low: the errors of the data are too large"
+        return f"the model describes the data: no misfit found {numbers}"
+
+    def _on_errors(self) -> str:
+        """The words on the errors of the values where there is a misfit."""
+        words = "the errors of all values hold for this model only"
         if not self.matters:
-            words = f"the model describes the data but for a small misfit {numbers}"
-            unmoved = "it does not matter: no value moves by more than its sigma when half of the data are left out"
-            return f"{words}, which may be due to that" if self.trouble else f"{words}; {unmoved}"
-        return (
-            f"the model does not describe {self._disagreeing} {numbers}; uncertainties of "
-            f"{int(self.doubtful.sum())} of {len(self.moved)} values are too small"
-        )
+            agree = "no value moves by more than its error without a part of the data, which does not show an error"
+            return f"{words}; {agree} that all data share"
+        if (self.moved > 1).any():
+            length = float(np.nanmax(self.moved))
+            times = f"{length:.0f}" if length >= _WHOLE else f"{length:.2g}"
+            return f"{words}; {self.without or 'without a part of the data'} a value moves by {times} times its error"
+        return words
 
     @property
     def _disagreeing(self) -> str:
@@ -479,13 +486,19 @@ def verdict_on(
     places = place if isinstance(place, Mapping) else {}
     tests = probabilities(residue, latent, free_scale)
     moves = None if sigma is None else moves_of(residue, latent, free_scale)
+    moved, without = np.full(len(latent), np.nan), ""
+    if moves is not None and sigma is not None:
+        scattered = free_scale is None and quality.reduced > 1
+        moved, without = furthest(moves, sigma, np.sqrt(quality.reduced) if scattered else 1.0)
     found = Verdict(
         p=together(tests) if quality.degrees_of_freedom > 0 else float("nan"),
         tests=tests,
         p_low=too_small(residue) if free_scale is None else 1.0,
         reduced=quality.reduced,
         scale_free=free_scale is not None,
-        moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
+        moved=moved,
+        without=without,
+        scatter=scatter_of(residue, tests, free_scale),
         trouble=trouble,
         excess=excess_of(residue.chi_square) if free_scale is None else float("nan"),
         sets={name: _on_set(residue, part, free_scale, places.get(name)) for name, part in residue.sets.items()},

@@ -90,11 +90,13 @@ def _marks(result: FitResult) -> dict[str, Column]:
         kinds[number] = {"<": b"upper limit", ">": b"lower limit"}.get(reach.sign, b"interval")
         limits[number] = {"<": reach.high, ">": reach.low}.get(reach.sign, np.nan)
     doubtful = result.free.split(result.verdict.doubtful)
+    enlarged = "sigma with what a misfit adds to it; sigma where there is none"
     kind = "value (with sigma), or at the edge of the prior interval (low to high), upper limit or lower limit"
     return {
         "kind": Column(result.free.split(kinds), kind, pure=True),
         "limit": Column(result.free.split(limits), f"the limit with probability {LIMIT}; NaN where it is none"),
-        "doubtful": Column(doubtful, "whether the uncertainty is too small, because the model does not fit", pure=True),
+        "doubtful": Column(doubtful, "whether sigma holds for the model only, because it does not fit", pure=True),
+        "enlarged_sigma": Column(result.enlarged_sigma, enlarged),
     }
 
 
@@ -198,7 +200,7 @@ def _write_samples(result: SampleResult, file: Any) -> None:
         checks = file.create_group("checks")
         add_dataset(checks, "names", list(result.checks), "names of the posterior-predictive checks", dtype=TEXT)
         found = np.array(list(result.checks.values()), float)
-        add_dataset(checks, "p", found, "share of the draws whose replicated data are further from the model")
+        add_dataset(checks, "p", found, "probability that replicated data are further from the model")
 
 
 def _columns(result: SampleResult) -> dict[str, Column]:
@@ -213,7 +215,10 @@ def _columns(result: SampleResult) -> dict[str, Column]:
         "high": Column(high, "16 % of the draws lie above"),
     }
     doubtful = result.by_name(result.verdict.doubtful)
-    columns["doubtful"] = Column(doubtful, "whether sigma is too small, because the model does not fit", pure=True)
+    columns["doubtful"] = Column(doubtful, "whether sigma holds for the model only: it does not fit", pure=True)
+    columns["enlarged_sigma"] = Column(
+        result.enlarged_sigma, "sigma with what a misfit adds to it; sigma where there is none"
+    )
     for name, meaning in _OF_NUMBERS.items():
         columns[name] = Column(result.by_name(getattr(result.diagnostics, name)), meaning, pure=True)
     return columns

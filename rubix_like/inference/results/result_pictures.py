@@ -84,7 +84,7 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
     ]
     words += [str(meta["instrument"])] if meta.get("instrument") else []
     words += [] if result.converged else ["not converged"]
-    words += ["the model does not describe the data"] if result.verdict.matters else []
+    words += ["the model does not describe the data"] if result.verdict.misfit else []
     view = cubes_view("   ·   ".join(words), result.model, result.residual)
     starts, traces = result.starts, []
     for loss, norm, converged in zip(starts.trace_loss, starts.trace_gradient_norm, starts.converged, strict=True):
@@ -201,7 +201,7 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
     n_diverging = int(diverging.sum())
     words = [f"{result.title}: {result.size_words}"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
-    words += ["the model does not describe the data"] if result.verdict.matters else []
+    words += ["the model does not describe the data"] if result.verdict.misfit else []
     instrument = result.predictive.meta.get("instrument")
     title = "   ·   ".join([*words, *([str(instrument)] if instrument else [])])
     return SampleView(

@@ -1,21 +1,23 @@
 """Tables of the values of fits and samplings, as text, HTML, LaTeX and astropy's, and how far they can be trusted."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.inference.checks.notes import ELSEWHERE
 from rubix_like.inference.checks.uncertainties import Reach
 from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
 from rubix_like.inference.posterior.fit_model import FreeParameter, shown
+from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.text_tables import html_table, table_lines
-from rubix_like.runtime.words import counted, percent
+from rubix_like.runtime.words import counted, listed, percent
 
 _LARGE, _SMALL = 5, -4
 """Powers of ten from which on, and below which, numbers are written with an exponent."""
@@ -24,7 +26,7 @@ _LARGE, _SMALL = 5, -4
 @dataclass(frozen=True)
 class TableRow:
     """One number: its label, value (the best, or the mean), standard deviation (NaN without one), 16 and 84 %, the
-    limit where it is one, its parameter, whether its uncertainty is too small."""
+    limit where it is one, its parameter, whether its uncertainty holds for the model only, and that enlarged."""
 
     label: str
     value: float
@@ -34,6 +36,7 @@ class TableRow:
     reach: Reach | None
     parameter: FreeParameter
     doubtful: bool
+    enlarged: float
 
     @property
     def text(self) -> str:
@@ -48,11 +51,12 @@ def rows_of(result: FitResult | SampleResult) -> Iterator[TableRow]:
     (low, high), limits = result.interval(), result.limits()
     centre = result.values if isinstance(result, FitResult) else result.mean
     doubtful = dict(zip(result.labels, result.verdict.doubtful, strict=True))
+    enlarged = result.enlarged_sigma
     for parameter in result.free.parameters:
-        columns = [np.ravel(of[parameter.name]) for of in (centre, result.sigma, low, high)]
-        for label, value, sigma, lower, upper in zip(parameter.labels, *columns, strict=True):
+        columns = [np.ravel(of[parameter.name]) for of in (centre, result.sigma, low, high, enlarged)]
+        for label, value, sigma, lower, upper, larger in zip(parameter.labels, *columns, strict=True):
             numbers = (float(value), float(sigma), float(lower), float(upper))
-            yield TableRow(label, *numbers, limits.get(label), parameter, bool(doubtful[label]))
+            yield TableRow(label, *numbers, limits.get(label), parameter, bool(doubtful[label]), float(larger))
 
 
 def rounded(value: float, sigma: float) -> tuple[str, str, int]:
@@ -77,7 +81,7 @@ def value_table(result: FitResult | SampleResult) -> Any:
     """An `astropy.table.QTable` with a row for each number, in the unit that the column `unit` names.
 
     Columns: parameter, value, sigma (NaN at the edge of a prior), low and high (16 and 84 %), limit ("<", ">", or
-    empty), unit, prior, doubtful (its uncertainty is too small).
+    empty), unit, prior, doubtful (the model does not describe the data: sigma holds for it only), enlarged_sigma.
     """
     table = found_at("astropy.table:QTable")
     rows = list(rows_of(result))
@@ -88,6 +92,7 @@ def value_table(result: FitResult | SampleResult) -> Any:
     columns["unit"] = [row.parameter.unit for row in rows]
     columns["prior"] = [shown(row.parameter.prior) for row in rows]
     columns["doubtful"] = [row.doubtful for row in rows]
+    columns["enlarged_sigma"] = np.array([row.enlarged for row in rows])
     return table(columns, meta={"verdict": result.verdict.sentence})
 
 
@@ -129,7 +134,8 @@ def _words(text: str) -> str:
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
 
-_MARK = "!"
+_MARK = "enlarged error"
+"""Head of the column that a misfit adds."""
 
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
@@ -151,7 +157,7 @@ def verdict_line(result: FitResult) -> str:
     model describes the data."""
     grain, others = result.discreteness, result.other_optima
     optima = f"there are {_NUMBERS.get(len(others) + 1, len(others) + 1)} optima (below)" if others else ""
-    more = "" if grain is None or result.verdict.matters else grain.sentence
+    more = "" if grain is None or result.verdict.misfit else grain.sentence
     line = "; but ".join(filter(None, (result.verdict.sentence, optima, more)))
     if result.inflation == 1:
         return line
@@ -159,8 +165,8 @@ def verdict_line(result: FitResult) -> str:
 
 
 def fit_table_lines(result: FitResult) -> list[str]:
-    """Best values with their standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks
-    uncertainties that are too small."""
+    """Best values with their standard deviations, limits (16 and 84 %), units and priors, aligned; with a misfit also
+    the enlarged standard deviations."""
     return [*aligned(_fit_rows(result)), *legend(result.verdict)]
 
 
@@ -172,17 +178,31 @@ def fit_summary_html(result: FitResult) -> str:
 
 def _fit_rows(result: FitResult) -> list[Sequence[str]]:
     """The head and a row for each number."""
-    rows: list[Sequence[str]] = [_FIT_HEAD]
+    rows = [_with_mark(_FIT_HEAD, 4, _MARK, result.verdict)]
     for row in rows_of(result):
-        mark = _MARK if row.doubtful else ""
         words = (row.parameter.unit or "-", shown(row.parameter.prior).strip("{}"))
-        rows.append((row.label, *_cells(row, mark), *words))
+        rows.append(_with_mark((row.label, *_cells(row), *words), 4, _enlarged(row.enlarged), result.verdict))
     return rows
 
 
+def _with_mark(row: Sequence[str], place: int, mark: str, verdict: Verdict) -> Sequence[str]:
+    """The row with one more column where there is a misfit."""
+    return (*row[:place], mark, *row[place:]) if verdict.misfit else row
+
+
+def _enlarged(sigma: float) -> str:
+    """ "!" stands for an uncertainty that is not a standard deviation."""
+    return f"{sigma:.2g}" if np.isfinite(sigma) and sigma > 0 else "!"
+
+
 def legend(verdict: Verdict) -> list[str]:
-    """The meaning of the mark, where there is one."""
-    return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
+    """The meaning of the enlarged errors, where there are any."""
+    if not verdict.misfit:
+        return []
+    return [
+        f"{_MARK}: the model does not describe the data; sqrt(s + m^2) times the error, s the largest chi^2 per degree "
+        f"of freedom of the tests that fail, m the errors by which the value moves without a part of the data"
+    ]
 
 
 def optima_lines(result: FitResult) -> list[str]:
@@ -226,8 +246,42 @@ def fit_quality_lines(result: FitResult) -> list[str]:
         *set_lines(result.verdict),
         f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; "
         f"{counted(int(starts.n_step[best]), 'step')}, {same} of {n_start} ended with that loss",
+        *assumed_lines(result),
         *([] if result.evidence is None else [result.evidence.sentence]),
     ]
+
+
+_FIRST_ASSUMED = ("a_v", "psf.fwhm", "dispersion", "bulge_fraction", "metallicity", "log_age")
+"""Endings of the names of what is named first among what is assumed."""
+
+
+def assumed_lines(result: FitResult | SampleResult) -> list[str]:
+    """A line on what the model assumes, by the configuration: the SSP library, and parameters that were not free."""
+    tree = parse_yaml(result.config, "the configuration of the result")
+    settings = dict(_single_settings(tree, "")) if isinstance(tree, Mapping) else {}
+    without_gas = ("galaxy.gas_", "galaxy.star_formation_rate") if settings.get("galaxy.n_gas") == 0 else ()
+    free = {parameter.name for parameter in result.free.parameters}
+    names = [
+        name for name in declarations_of(settings) if name not in free and not name.startswith(("noise.", *without_gas))
+    ]
+    first = [name for ending in _FIRST_ASSUMED for name in names if name.endswith(ending)]
+    words = [f"{name} {settings[name]}" for name in dict.fromkeys([*first, *names])]
+    library = settings.get("ssp.library")
+    words = [*([f"SSP library {library}"] if library else []), *words]
+    if not words:
+        return []
+    return [f"Assumed: {listed(words)}; chi^2 does not show an error in these that the free values can follow"]
+
+
+def _single_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of settings that are one number or word; those of components by their names."""
+    for key, value in tree.items():
+        named = prefix == "galaxy." and key == "components"
+        below = {part["name"]: part for part in value} if named else value
+        if isinstance(below, Mapping):
+            yield from _single_settings(below, prefix if named else f"{prefix}{key}.")
+        elif value is not None and not isinstance(value, list):
+            yield f"{prefix}{key}", value
 
 
 def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
@@ -264,17 +318,17 @@ def set_lines(verdict: Verdict) -> list[str]:
     ]
 
 
-def _cells(row: TableRow, mark: str) -> list[str]:
+def _cells(row: TableRow) -> list[str]:
     """The numbers of a row as text: a value with its error; at the edge of a prior a limit, or an interval alone."""
     if row.reach is None:
         if not (np.isfinite(row.sigma) and row.sigma > 0):
             return [row.text, "-", "-"]
-        return [row.text + mark, *with_digits(row.sigma, row.value, row.low, row.high)[1:]]
+        return [row.text, *with_digits(row.sigma, row.value, row.low, row.high)[1:]]
     if row.reach.sign:
-        return [row.reach.words() + mark, "-", "-"]
+        return [row.reach.words(), "-", "-"]
     width = max(0.5 * (row.high - row.low), _LEAST_DIGITS * max(abs(row.value), abs(row.high)))
     best, *ends = with_digits(width, row.value, row.low, row.high)
-    return [best + mark, *ends]
+    return [best, *ends]
 
 
 def with_digits(sigma: float, *numbers: float) -> list[str]:
@@ -305,16 +359,14 @@ def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
     low, high = result.interval()
     numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
     worth = tuple(result.by_name(column) for column in (found.r_hat, found.ess_bulk, found.ess_tail))
-    limits, doubtful = result.limits(), zip(result.labels, result.verdict.doubtful, strict=True)
-    marks = {label: _MARK if is_doubtful else "" for label, is_doubtful in doubtful}
-    rows: list[Sequence[str]] = [_SAMPLE_HEAD]
+    limits, verdict = result.limits(), result.verdict
+    rows = [_with_mark(_SAMPLE_HEAD, 3, _MARK, verdict)]
     for parameter in result.free.parameters:
-        columns = [np.ravel(of[parameter.name]) for of in (*numbers, *worth)]
+        columns = [np.ravel(of[parameter.name]) for of in (result.enlarged_sigma, *numbers, *worth)]
         words = (parameter.unit or "-", shown(parameter.prior).strip("{}"))
-        rows += [
-            (label, *_values(row[:5], limits.get(label), marks[label]), *_worth(*row[5:]), *words)
-            for label, *row in zip(parameter.labels, *columns, strict=True)
-        ]
+        for label, enlarged, *row in zip(parameter.labels, *columns, strict=True):
+            cells = (label, *_values(row[:5], limits.get(label)), *_worth(*row[5:]), *words)
+            rows.append(_with_mark(cells, 3, "!" if label in limits else _enlarged(enlarged), verdict))
     return rows
 
 
@@ -334,19 +386,20 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
         f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
         f"{percent(scatter.within_two, 1)} within 2 (of normal errors 68.3 % and 95.4 %)",
         *([f"Predictive checks, p: {checks}"] if checks else []),
+        *assumed_lines(result),
         *([] if result.evidence is None else [result.evidence.sentence]),
     ]
 
 
-def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
+def _values(numbers: Sequence[float], reach: Reach | None) -> list[str]:
     """At the edge of a prior there is no standard deviation, but a limit, or an interval alone."""
     mean, sigma, *limits = numbers
     if reach is not None and reach.sign:
-        return [reach.words() + mark, "-", *("-" for _ in limits)]
+        return [reach.words(), "-", *("-" for _ in limits)]
     if not (np.isfinite(sigma) and sigma > 0):
         return [f"{mean:.6g}", "-", *("-" for _ in limits)]
     shown_mean, *shown_limits = with_digits(sigma, mean, *limits)
-    return [shown_mean, ("-" if reach is not None else f"{sigma:.2g}") + mark, *shown_limits]
+    return [shown_mean, "-" if reach is not None else f"{sigma:.2g}", *shown_limits]
 
 
 def _worth(r_hat: float, bulk: float, tail: float) -> list[str]:

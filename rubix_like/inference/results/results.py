@@ -361,7 +361,8 @@ def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> 
     )
     found = np.array(list(result.verdict.tests.values()), float)
     add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
-    add_dataset(group, "doubtful", result.verdict.doubtful, "which numbers have too small an uncertainty")
+    add_dataset(group, "doubtful", result.verdict.doubtful, "which uncertainties hold for the model only")
+    add_dataset(group, "enlarged", result.verdict.enlarged, "factors by which uncertainties are too small at least")
     for name in cubes:
         write_group(in_parts(getattr(result, name)), file.create_group(name))
     write_sets(result.sets, result.verdict.sets, file)
@@ -497,7 +498,7 @@ class FitResult(AbstractResult):
     | laplace | | the Gaussian approximation of the latents; None where there are too many of them |
     | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
     | quality | | chi^2 and what goes with it |
-    | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | verdict | | whether the model describes the data, and by how much uncertainties are too small if not |
     | evidence | | ln of the evidence by Laplace's approximation; None without it |
     | inflation | | by how much `sigma`, `covariance` and `laplace` were enlarged (`fit.inflate_sigma`); 1: not |
     | edges | | the posterior of each value at the edge of its prior |
@@ -548,6 +549,12 @@ class FitResult(AbstractResult):
     def converged(self) -> bool:
         """Whether the start that ended best had converged."""
         return bool(self.starts.converged[self.starts.best])
+
+    @property
+    def enlarged_sigma(self) -> Arrays:
+        """Standard deviations with what a misfit adds to them (`Verdict.enlarged`), by name; `sigma` without one."""
+        factor = self.free.split(np.maximum(self.verdict.enlarged / self.inflation, 1.0))
+        return {name: np.asarray(sigma * factor[name]) for name, sigma in self.sigma.items()}
 
     @property
     def other_optima(self) -> tuple[Optimum, ...]:
@@ -619,7 +626,7 @@ class SampleResult(AbstractResult):
     | diagnostics | | R-hat, effective sample sizes, E-BFMI |
     | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
     | quality | | chi^2 of the best fit and what goes with it |
-    | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | verdict | | whether the model describes the data, and by how much uncertainties are too small if not |
     | evidence | | ln of the evidence: the sampler's, or by Laplace's approximation; None without either |
     | checks | | posterior-predictive checks: how often replicated data are further from the model; of several sets of |
     | | | data of each ("chi^2 of NAME") |
@@ -697,6 +704,12 @@ class SampleResult(AbstractResult):
     def sigma(self) -> Arrays:
         """Standard deviations of all draws, by name."""
         return {name: np.asarray(draws.std(axis=0)) for name, draws in self.samples().items()}
+
+    @property
+    def enlarged_sigma(self) -> Arrays:
+        """Standard deviations with what a misfit adds to them (`Verdict.enlarged`), by name; `sigma` without one."""
+        factor = self.free.split(self.verdict.enlarged)
+        return {name: np.asarray(sigma * factor[name]) for name, sigma in self.sigma.items()}
 
     @property
     def best_values(self) -> Arrays:

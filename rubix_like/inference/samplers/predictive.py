@@ -4,9 +4,11 @@ Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd ed
 sums of squared deviations over rows of devices are merged as by Chan, Golub & LeVeque (1979, Stanford CS-79-773).
 
 Of each draw a data set is drawn from the model's own errors. A discrepancy T of the data from the model of a draw is
-compared with that of the replicated data; p is the share of draws for which the latter is at least as large (Gelman,
-Meng & Stern 1996, Statistica Sinica 6, 733; section 6.3 of the book). p near 0: the data are further from the model
-than its own data would be; near 1: nearer.
+compared with that of the replicated data; p is the probability that the latter is at least as large (Gelman, Meng &
+Stern 1996, Statistica Sinica 6, 733; section 6.3 of the book). With k of n draws it is estimated by (k + 1) / (n + 2),
+its mean after a uniform prior (Laplace's rule of succession): n draws know no p below 1 / (n + 2), nor one of 0
+(Phipson & Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). p near 0: the data are further from the model than its own
+data would be; near 1: nearer.
 """
 
 import dataclasses
@@ -64,7 +66,7 @@ DISCREPANCIES: tuple[str, ...] = (
 squares of the residual light of each spaxel and of each bin, and the largest residual."""
 
 UNLIKELY: float = 0.01
-"""p, or 1 - p, below which a check is noted."""
+"""p, or 1 - p, below which a check is noted: fewer than 99 draws know none."""
 
 _HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
 
@@ -214,11 +216,13 @@ def predictive_p(
     replicated: Float[ndarray, "draw discrepancy"],
     shape: tuple[int, ...],
 ) -> dict[str, float]:
-    """p of each check: the share of draws whose replicated data are at least as far from the model as the data.
+    """p of each check: (k + 1) / (n + 2), k of n draws having replicated data at least as far from the model as the
+    data: never 0 nor 1.
 
     `shape`: (y, x, wave) of the data; there are no neighbours along an axis of length 1.
     """
-    shares = np.mean(np.asarray(replicated) >= np.asarray(data), axis=0)
+    further = np.asarray(replicated) >= np.asarray(data)
+    shares = (np.sum(further, axis=0) + 1) / (len(further) + 2)
     alone = [f"correlation along {axis}" for axis, size in zip(AXES, shape, strict=True) if size == 1]
     found = dict(zip(DISCREPANCIES, map(float, shares), strict=True))
     return {name: own for name, own in found.items() if name not in alone}
