@@ -50,6 +50,7 @@ from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import check_writable, date_words, own_name, replacing, with_addition
 from rubix_like.runtime.files.writers import CREATOR, CUBE, check_outputs, configuration_words
+from rubix_like.runtime.notes import as_notes, tagged, tags_of
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted, reason_of
 
@@ -365,7 +366,8 @@ def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> 
         write_group(in_parts(getattr(result, name)), file.create_group(name))
     write_sets(result.sets, result.verdict.sets, file)
     file["config"] = result.config
-    file.create_dataset("notes", data=list(result.notes), dtype=TEXT, shape=(len(result.notes),))
+    notes = file.create_dataset("notes", data=list(result.notes), dtype=TEXT, shape=(len(result.notes),))
+    notes.attrs.create("tags", tags_of(result.notes), dtype=TEXT, shape=(len(result.notes),))
     packages = file.create_group("versions", track_order=True)
     for package, version in result.versions.items():
         packages[package] = version
@@ -388,7 +390,7 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
         "sets": read_set_results(file),
         "config": texts_of(file["config"]),
         "versions": {package: texts_of(data) for package, data in file["versions"].items()},
-        "notes": tuple(texts_of(file["notes"])),
+        "notes": tagged(list(texts_of(file["notes"])), list(file["notes"].attrs.get("tags", ()))),
     }
 
 
@@ -508,7 +510,7 @@ class FitResult(AbstractResult):
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | populations | by component | free-form populations that were solved for, with draws at the best values |
-    | notes | | sentences: what was left out, what the data do not say |
+    | notes | | `Note`s: what was left out, what the data do not say |
     | sets | by name | of several sets of data the model and the residuals of each (`SetResult`); `model` and |
     | | | `residual` are then those of the first cube. chi^2 of each: `verdict.sets` |
     """
@@ -542,6 +544,9 @@ class FitResult(AbstractResult):
     evidence: Evidence | None = None
     inflation: float = 1.0
     populations: Mapping[str, Populations] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", as_notes(self.notes))
 
     @property
     def converged(self) -> bool:
@@ -631,7 +636,7 @@ class SampleResult(AbstractResult):
     | residual | | Cube: data less `predictive`, masked alike; its variance is the data's times noise scale^2 |
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
-    | notes | | sentences: what should be known before the draws are used |
+    | notes | | `Note`s: what should be known before the draws are used |
     | sets | by name | of several sets of data the cubes of each (`SetResult`); `model`, `predictive` and `residual` |
     | | | are then those of the first cube |
     """
@@ -666,6 +671,9 @@ class SampleResult(AbstractResult):
     evidence: Evidence | None = None
     checks: Mapping[str, float] = field(default_factory=dict)
     pointwise: Pointwise | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", as_notes(self.notes))
 
     @property
     def title(self) -> str:
