@@ -7,7 +7,7 @@ the model, limits of priors, result files and the documentation's table follow f
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from numpy import ndarray
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -21,16 +21,33 @@ Prior = dict[str, tuple[Any, ...]]
 """{kind of a prior: numbers}."""
 
 
+Role = Literal[
+    "",
+    "mass",
+    "scale_length",
+    "half_light_radius",
+    "width",
+    "inclination",
+    "position_angle",
+    "centre",
+    "systemic",
+    "rotation",
+]
+"""What a parameter is in the picture of a galaxy."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     """Marks a setting as a parameter: `inclination: Annotated[Degree | None, Parameter(moves=True)] = None`.
 
     `moves`: it acts through the particles' places on the sky, of which the deposit `nearest` has no gradient. `axis`:
-    the axis of an SSP library on which its values lie ("age", "metallicity").
+    the axis of an SSP library on which its values lie ("age", "metallicity"). `role`: what it is in the picture of a
+    galaxy, from which a fit guesses where to start; empty: nothing that a cube shows at once.
     """
 
     moves: bool = False
     axis: str | None = None
+    role: Role = ""
 
     def __post_init__(self) -> None:
         expect_fields(self)

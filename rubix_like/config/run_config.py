@@ -81,17 +81,17 @@ class ObservationSettings(AbstractSettings):
     the axes are left as they are; null: stars if there is a reader."""
     align_radius: AlignRadius = Radius(2.0)
     """Within which stars are aligned by: a bare number in half-mass radii of the stars, or a length (5 kpc)."""
-    inclination: Annotated[Degree | None, Parameter(moves=True)] = None
+    inclination: Annotated[Degree | None, Parameter(moves=True, role="inclination")] = None
     """Angle of the disc's axis to the line of sight: 0 is face-on."""
-    position_angle: Annotated[Degree | None, Parameter(moves=True)] = None
+    position_angle: Annotated[Degree | None, Parameter(moves=True, role="position_angle")] = None
     """Angle of the receding major axis, from North through East."""
     ra: Annotated[Degree, Field(ge=0, le=360)] = 150.0
     """Right ascension of the field's centre in deg (ICRS); of what pointings are displaced from."""
     dec: Annotated[Degree, Field(ge=-90, le=90)] = 2.0
     """Declination of the field's centre in deg (ICRS)."""
-    offset: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True)] = (0.0, 0.0)
+    offset: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True, role="centre")] = (0.0, 0.0)
     """(East, North) on the sky of the galaxy's centre from (ra, dec), however the field is turned."""
-    velocity_offset: Annotated[Kms, Parameter()] = 0.0
+    velocity_offset: Annotated[Kms, Parameter(role="systemic")] = 0.0
     """Velocity added along the line of sight, + receding."""
     field_angle: Annotated[Degree | None, Parameter(moves=True)] = None
     """Angle of the field's own +y axis, from North through East; null: North is up."""

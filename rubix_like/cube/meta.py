@@ -103,7 +103,9 @@ def _first_line(text: str) -> str:
 
 def _plain(key: str, value: Any) -> MetaValue:
     value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, int | float | bool):
         return value
     raise TypeError(f"meta '{key}': expected a string, number, boolean or None, got {type(value).__name__}")
 

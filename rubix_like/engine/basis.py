@@ -87,6 +87,9 @@ class BasisPainter(AbstractPainter):
     With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
     `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
 
+    `keeps_all`: on one device the coefficients are kept, for the PSF to act on, although a spaxel's spectrum takes less
+    room.
+
     Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers` in bins. Where
     there are none, which another view of the same galaxy may decide, nothing is painted or seen of them; where they are
     in few spaxels, only these are seen. `in_slabs`: partials of several parts of the particles are added up.
@@ -104,6 +107,7 @@ class BasisPainter(AbstractPainter):
     in_slabs: bool = eqx.field(static=True, default=False)
     by_rows: bool = eqx.field(static=True, default=False)
     by_terms: bool = eqx.field(static=True, default=False)
+    keeps_all: bool = eqx.field(static=True, default=False)
     psf_error: Number | None = None
     colours: DustColours | None = None
 
@@ -147,6 +151,8 @@ class BasisPainter(AbstractPainter):
     def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
         """The painter with the bins of `coefficient_map` padded; by rows where that moves less."""
         split, n_coefficient = layout.split, self.coefficient_map.n_coefficient
+        if self.keeps_all and layout.n_data > 1:
+            return dataclasses.replace(self, keeps_all=False).laid_out(layout)
         if split.is_whole:
             return self
         early = not self.by_terms and n_coefficient > split.n_padded // layout.painted.n_shard
@@ -192,7 +198,9 @@ class BasisPainter(AbstractPainter):
     @property
     def _projects_early(self) -> bool:
         """Whether a spaxel's spectrum takes less room than its coefficients."""
-        return not self.by_terms and self.coefficient_map.n_coefficient > self.coefficient_map.n_wave
+        return (
+            not (self.by_terms or self.keeps_all) and self.coefficient_map.n_coefficient > self.coefficient_map.n_wave
+        )
 
     def _seen(
         self, painted: Float[Array, "spaxel part"], spatial: Images, layout: DeviceLayout

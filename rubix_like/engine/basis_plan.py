@@ -74,6 +74,8 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     matrix_map = MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)))
     term_map, psf_error = _term_map(matrix_map, found["coefficients"], plan, setup)
     reduced, reduced_error = _reduced_map(matrix_map, found["coefficients"], plan, setup)
+    work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
+    keeps_all = term_map is None and reduced is None and rates_here().may_keep_all(work, matrix_map.n_coefficient)
     errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
     errors |= {"spectrum_error": kept["spectrum_error"] + reduced_error}
     return BasisPainter(
@@ -88,6 +90,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         capacity=motion.capacity,
         colours=None if window.layers is None else _colours(found, plan),
         by_terms=term_map is not None,
+        keeps_all=keeps_all,
         psf_error=psf_error,
     )
 

@@ -35,6 +35,10 @@ libraries (fewer where there are many velocity nodes)."""
 MOST_ROWS: int = 1024
 """Rows of all devices together, at most, in which method `basis` keeps the light of outliers."""
 
+_MOST_KEPT, _KEPT_WORTH = 2**24, 1.25
+"""Coefficients of all spaxels, at most, that are kept although the bins are fewer; and the largest share of the seconds
+that it may take: products of many spaxels are slower than the rates where a core is shared."""
+
 _TYPICAL = BasisSize(rank=96, step=40.0)
 
 
@@ -183,6 +187,16 @@ class Rates(NamedTuple):
         n_projected = work.n_spaxel if n_coefficient > work.n_wave else work.n_seen
         projection = self.projection_seconds(n_projected, n_coefficient, work.n_reached)
         return self._as_wide(work, projection + self.psf_seconds(work, min(n_coefficient, work.n_wave)))
+
+    def may_keep_all(self, work: Work, n_coefficient: int) -> bool:
+        """Whether the PSF is to act on coefficients that are more than the bins: as few spaxels are then projected, it
+        takes less time, and they have room."""
+        if work.psf not in {"bands", "image"} or not work.n_wave < n_coefficient <= _MOST_KEPT / work.n_spaxel:
+            return False
+        projection = self.projection_seconds(work.n_seen, n_coefficient, work.n_reached)
+        return projection + self.psf_seconds(work, n_coefficient) < _KEPT_WORTH * self.planes_seconds(
+            work, n_coefficient
+        )
 
     def terms_seconds(self, work: Work, n_coefficient: int, sizes: Sequence[int]) -> float:
         """A PSF that follows wavelength by terms that need so many columns each: coefficients reduced to those of the

@@ -229,10 +229,9 @@ def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
     return dataclasses.replace(
         problem,
         posterior=dataclasses.replace(problem.posterior, likelihood=alone),
-        observed=data_set.observed,
-        pipeline=data_set.seen,
+        data=(data_set.alone,),
         settings=data_set.settings,
-        sets=(),
+        first=0,
     )
 
 

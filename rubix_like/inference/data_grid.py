@@ -1,19 +1,30 @@
-"""The grid of an observed cube as an instrument's settings, so that a model is computed on it."""
+"""The grid on which the model of observed data is computed, as an instrument's settings: that of a cube, the bins of an
+image's band, cells that cover the aperture of a spectrum, the field of an instrument with fibres."""
 
+import dataclasses
 import math
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, WavelengthSettings, load_config
+from rubix_like.config.data_sets import SpectrumAperture
 from rubix_like.config.loading import ConfigSource, check_one_observation, check_sections
+from rubix_like.config.sections.instrument import ApertureSettings
+from rubix_like.config.sections.observation import instrument_overrides
 from rubix_like.cube.bins import SAME_BINS
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
+from rubix_like.inference.data_sets import DataSet
+from rubix_like.inference.posterior.joint_forward import AbstractView, ApertureView, BandView
+from rubix_like.instrument.instrument import aperture_sides, inside_aperture
 from rubix_like.physics import air
+from rubix_like.physics.tangent_plane import from_tangent_plane, separation, to_tangent_plane
 
 SCALE_TOLERANCE: float = 1e-3
 """Largest relative difference of the spaxels of two grids that are the same."""
@@ -127,3 +138,160 @@ def check_same_grid(frame: Header, observed: ObservedCube) -> None:
             f"the pipeline's cube is not on the grid of the data ({source}): {'; '.join(differences)}; give the "
             f"configuration instead of the pipeline, or build it from on_grid_of(config, data)"
         )
+
+
+_CELLS = 15
+"""Cells along the smaller side of an aperture."""
+
+_MOST_CELLS_OF_A_PSF = 100
+"""Cells, at most, across the FWHM of the PSF."""
+
+_FINE = 16
+"""Places along each side of a cell at which it is asked whether they lie inside an aperture."""
+
+_ARMS = ("arms", "arm", "join")
+"""Keys of an instrument that say which of its arms there are."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetGrid:
+    """The grid on which the model of a set is computed: `cube` has the axes of the model's cube (and no data), `view`
+    takes it to those of the data (None: they are the same)."""
+
+    cube: ObservedCube
+    view: AbstractView | None
+
+
+def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
+    """The grid of a set's model: of an image the bins of its band, of a spectrum cells that cover its aperture, of
+    fibres the field of their instrument, as the run `run` of the set has it."""
+    observed, settings = data.observed, data.settings
+    if data.band is not None:
+        bins = data.band.bins(settings.bins)
+        return SetGrid(_empty(observed, bins=bins), BandView(data.band.weights(bins)))
+    if settings.aperture is not None:
+        footprint, share = cells_of(settings.aperture)
+        _check_cells(data.name, footprint.pixel_scale, settings.aperture, run)
+        aperture = settings.aperture
+        place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
+        return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
+    if data.kind == "fibres":
+        turned = {
+            "footprint": Footprint.build(run.instrument),
+            "field_angle": float(run.observation.field_angle or 0.0),
+        }
+        return SetGrid(_empty(observed, **turned), None)
+    return SetGrid(observed, None)
+
+
+def _check_cells(name: str, side: float, aperture: SpectrumAperture, run: RunConfig) -> None:
+    """Raise ConfigError for cells of an aperture that are so small that the PSF would reach over too many."""
+    psf = run.instrument.psf
+    widest = float(psf.fwhm_table.max()) if psf is not None and psf.is_profile else 0.0
+    if side < widest / _MOST_CELLS_OF_A_PSF:
+        key, value = ("size", min(aperture.size)) if aperture.pixel_scale is None else ("pixel_scale", side)
+        least = value / side * widest / _MOST_CELLS_OF_A_PSF
+        raise ConfigError(
+            f"fit.data.{name}.aperture.{key}: expected at least {least:.2g} arcsec beside a PSF of {widest:.4g} "
+            f"arcsec FWHM, got {value:g}; numbers without a unit are in arcsec"
+        )
+
+
+def _empty(observed: ObservedCube, **axes: Any) -> ObservedCube:
+    """A cube without data on other axes."""
+    footprint, bins = axes.get("footprint", observed.footprint), axes.get("bins", observed.bins)
+    shape = (*footprint.shape, bins.n_wave)
+    flux, used = np.broadcast_to(0.0, shape), np.broadcast_to(True, shape)
+    return dataclasses.replace(observed, flux=flux, variance=None, used=used, **axes)
+
+
+def cells_of(aperture: SpectrumAperture) -> tuple[Footprint, Float[ndarray, "y x"]]:
+    """Cells about the centre of an aperture, and the share of each that lies inside."""
+    shape = ApertureSettings(shape=aperture.shape, size=aperture.size)
+    width, height = aperture_sides(shape, (0.0, 0.0))
+    side = aperture.pixel_scale or min(width, height) / _CELLS
+    n_y, n_x = (int(np.ceil(side_length / side - 1e-6)) for side_length in (height, width))
+    footprint, fine = Footprint(n_y, n_x, side), Footprint(_FINE * n_y, _FINE * n_x, side / _FINE)
+    x, y = np.meshgrid(*fine.centres())
+    inside = inside_aperture(aperture.shape, x, y, width, height)
+    return footprint, inside.reshape(n_y, _FINE, n_x, _FINE).mean(axis=(1, 3))
+
+
+def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
+    """The axes, mask and header of a set's own data, from those of its model's cube."""
+    observed = data.observed
+    if data.kind == "image":
+        nothing = np.zeros(1, np.int32)
+        return dataclasses.replace(frame, bins=observed.bins, lsf_fwhm=np.zeros(1), wave_bits=nothing)
+    if data.kind == "spectrum":
+        side = float(np.sqrt(first_bins.footprint.n_element)) * first_bins.pixel_scale
+        bits = np.zeros((1, 1), np.int32)
+        return dataclasses.replace(frame, footprint=Footprint(1, 1, side), spaxel_bits=bits)
+    if data.kind == "fibres":
+        n_fibre, scale = observed.footprint.n_y, frame.footprint.pixel_scale
+        bits = np.zeros((n_fibre, 1), np.int32)
+        return dataclasses.replace(frame, footprint=Footprint(n_fibre, 1, scale), spaxel_bits=bits)
+    return frame
+
+
+def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunConfig:
+    """The configuration with the instrument and the pipeline of a set, its line spread `lsf_scale` times as wide.
+
+    Of an instrument with arms it is the arm that saw the data, or the one that the set names; what the set says of
+    wavelengths, line spread and detector is that arm's.
+    """
+    settings = data.settings
+    section = dict(settings.instrument or {})
+    made = config
+    if "name" in section or "based_on" in section:
+        made, section = load_config(made, overrides={"instrument": section}), {}
+    if data.band is None:
+        arms = {f"instrument.{key}": section.pop(key) for key in _ARMS if key in section}
+        made = of_one_arm(load_config(made, overrides=arms) if arms else made, data.observed)
+    found = instrument_overrides(section)
+    overrides = found | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
+    made = load_config(made, overrides=overrides) if overrides else made
+    if data.band is not None:
+        bins = data.band.bins(settings.bins)
+        ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
+        section = {"sampling": "linear", "medium": "vacuum", **ends}
+        alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
+        made = load_config(made, overrides={f"instrument.{key}": value for key, value in alone.items()})
+    if lsf_scale != 1.0 and made.instrument.lsf is not None:
+        lsf = made.instrument.lsf
+        times = {
+            name: tuple(lsf_scale * value for value in given)
+            for name in ("polynomial", "fwhm")
+            if (given := getattr(lsf, name))
+        }
+        if lsf.resolving_power:
+            times["resolving_power"] = tuple(value / lsf_scale for value in lsf.resolving_power)
+        wider = lsf.model_copy(update=times).model_dump()
+        made = load_config(made, overrides={"instrument.lsf": wider})
+    return made
+
+
+_FARTHEST = 1.0
+"""deg by which fields of one galaxy are apart at most."""
+
+
+def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCube) -> Float[ndarray, "2"]:
+    """(East, North) in arcsec by which the galaxy's offset from the centre of a set's field is more than that from the
+    first cube's; 0 where one of them does not say where it is."""
+    if observed.ra is None or observed.dec is None or first.ra is None or first.dec is None:
+        return np.zeros(2)
+    apart = separation((first.ra, first.dec), (observed.ra, observed.dec))
+    if apart > _FARTHEST:
+        raise ConfigError(
+            f"fit.data: expected fields of one galaxy, got {observed.source} {apart:.4g} deg from {first.source}; "
+            f"check their coordinates"
+        )
+    east, north = config.observation.offset
+    galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
+    return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])
+
+
+def within_ends(n_wave: int, reach: float) -> Bool[ndarray, " wave"]:
+    """Bins that no light from beyond the ends is spread to."""
+    place = np.arange(n_wave)
+    return np.minimum(place, place[::-1]) >= reach

@@ -1,4 +1,4 @@
-"""One of several sets of data that are fitted together: its data, the pipeline of its model, its place among all."""
+"""One data set of a posed problem: its data, the pipeline of its model, its place among the voxels of all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ from rubix_like.forward.pipeline import Pipeline
 
 @dataclass(frozen=True, eq=False)
 class FittedSet:
-    """A set of data of a fit of several; all their voxels lie in one row, one set after the other.
+    """A set of data of a fit. The voxels of several lie in one row, one set after the other; those of the one cube of a
+    fit, which has no name, are (y, x, wave).
 
     | field | |
     |---|---|
@@ -49,13 +50,18 @@ class FittedSet:
         return slice(self.first, self.first + int(np.prod(self.shape)))
 
     def unpacked(self, row: Any) -> Any:
-        """Its own voxels (..., y, x, wave) of a row (..., 1, 1, voxel) of those of all sets."""
-        return row[..., 0, 0, self.place].reshape((*row.shape[:-3], *self.shape))
+        """Its voxels (..., y, x, wave) among those of all sets, which lie in a row (..., 1, 1, voxel)."""
+        return row if not self.name else row[..., 0, 0, self.place].reshape((*row.shape[:-3], *self.shape))
 
     @property
     def seen(self) -> Pipeline:
         """The pipeline with the data's axes."""
         return replace(self.pipeline, frame=self.frame)
+
+    @property
+    def alone(self) -> "FittedSet":
+        """The set as the one cube of a fit, whose pipeline has the data's axes."""
+        return replace(self, name="", pipeline=self.seen, first=0)
 
     def on(self, pipeline: Pipeline) -> "FittedSet":
         """The set with its pipeline on another mesh."""

@@ -6,6 +6,7 @@ few.
 """
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -54,11 +55,15 @@ from rubix_like.inference.checkpoint import (
 )
 from rubix_like.inference.checks import notes as diagnosis
 from rubix_like.inference.checks.finite_points import (
+    AT_FIRST,
+    MOST_PARTS,
     Discreteness,
     QuadratureError,
+    in_parts,
     measure_discreteness,
     measure_quadrature,
     notes_on_discreteness,
+    parts_wanted,
     with_discreteness,
 )
 from rubix_like.inference.checks.notes import (
@@ -80,9 +85,10 @@ from rubix_like.inference.checks.uncertainties import (
 )
 from rubix_like.inference.checks.verdict import Quality
 from rubix_like.inference.populations.populations import Populations, notes_on_masses, with_solved_weights
-from rubix_like.inference.posing import posed
+from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
+from rubix_like.inference.posterior.posterior import Posterior, group_of, losses_at
 from rubix_like.inference.posterior.problem import Given, Problem, models_at_once, with_rows
 from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
 from rubix_like.inference.results.results import (
@@ -107,30 +113,18 @@ from rubix_like.inference.solved_populations import (
     with_known_strength,
     with_strength,
 )
-from rubix_like.readers.model_readers import MOST
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.outputs import check_separate, with_addition
 from rubix_like.runtime.files.writers import FIT, SAMPLES
-from rubix_like.runtime.progress import Progress, Report, progress_here
+from rubix_like.runtime.progress import Progress, Report, progress_here, silent
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, listed
-
-_TIMES = 8
-"""Most times as many points: the advice is for errors that fall as 1 / points, and they fall faster."""
 
 _APART = 0.02
 """Difference of a latent, in its prior's standard deviations, from which on two ends of starts are two places."""
 
 _AT_FIRST = "the quadrature points chosen at first"
-
-
-class Finer(NamedTuple):
-    """The request with more points, and the latents at which its search begins."""
-
-    request: Request
-    starts: Float[ndarray, "start latent"]
-    note: str
 
 
 def chooses_points(request: Request) -> bool:
@@ -141,19 +135,9 @@ def chooses_points(request: Request) -> bool:
     )
 
 
-def finer_request(request: Request, error: QuadratureError, found: SearchState) -> Finer | None:
-    """The request to search again, by the error at the best fit; None where the points do for the data."""
-    if error.wanted is None:
-        return None
-    number = max(error.numbers.values())
-    wanted = min(error.wanted, _TIMES * number, MOST)
-    if wanted <= number:
-        return None
-    note = (
-        f"{_AT_FIRST} ({error.points}) erred by {error.largest:.2g} of the noise at the best fit; it was fitted again "
-        f"from there with galaxy.points: {wanted}"
-    )
-    return Finer(with_points(request, wanted), places_of(found), note)
+def begun_with_few(request: Request, galaxy: Given | None) -> Request:
+    """The request as its search begins: with few quadrature points where none are set; more are added at the end."""
+    return with_points(request, AT_FIRST) if galaxy is None and chooses_points(request) else request
 
 
 def note_on_points(notes: Iterable[str]) -> tuple[str, ...]:
@@ -185,9 +169,10 @@ def like_fitted(request: Request, fitted: FitResult) -> Request:
     return request if points is None else with_points(request, points)
 
 
-def places_of(found: SearchState) -> Float[ndarray, "start latent"]:
-    """Places where starts ended that fit almost as well as the best one, which is the first; each place once."""
-    near = np.flatnonzero(found.converged & (found.loss - found.loss[found.best] <= AS_LIKELY))
+def places_of(found: SearchState, unsure: float = 0.0) -> Float[ndarray, "start latent"]:
+    """Places where starts ended that fit almost as well as the best one, which is the first; each place once.
+    `unsure`: by how much losses may be off."""
+    near = np.flatnonzero(found.converged & (found.loss - found.loss[found.best] <= AS_LIKELY + unsure))
     places = [found.latent[found.best]]
     for number in near[np.argsort(found.loss[near])]:
         latent = found.latent[number]
@@ -209,6 +194,14 @@ class Best(NamedTuple):
     found: SearchState
     cells: CellsSeen
     error: QuadratureError | None = None
+
+
+class SearchInterrupted(KeyboardInterrupt):
+    """A search that was interrupted: at which step, and the best place so far, where there is one."""
+
+    def __init__(self, words: str, best: Best | None) -> None:
+        KeyboardInterrupt.__init__(self, words)
+        self.best = best
 
 
 @named_arguments
@@ -266,19 +259,38 @@ def _fit(
     *,
     restart: bool,
 ) -> FitResult:
-    """Pose the problem, search for the best fit, describe it and write it."""
-    problem = pose_request(request, galaxy, progress, None if files is None else files.check)
+    """Pose the problem, search for the best fit, describe it and write it; of a search that is interrupted the best so
+    far, and its checkpoints stay."""
+    problem = pose_request(begun_with_few(request, galaxy), galaxy, progress, None if files is None else files.check)
     problem = with_effects_checked(problem, progress)
     places = Searches() if files is None else files.searches
     if restart:
         forget_searches(places.files)
-    best = find_best(request, problem, galaxy, places, progress)
-    with progress.step("uncertainties", "uncertainties of the best values") as report:
-        result = make_result(best, report)
+    try:
+        best = find_best(request, problem, galaxy, places, progress)
+        result = make_result(best, progress)
+    except SearchInterrupted as stop:
+        raise KeyboardInterrupt(_left_behind(stop, files, progress)) from None
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             files.write(result)
     return result
+
+
+def _left_behind(stop: SearchInterrupted, files: ResultFiles | None, progress: Progress) -> str:
+    """Write the best fit of a search that was interrupted, where it has files; the sentence on where it stopped and
+    what goes on. A second interruption leaves the checkpoint alone."""
+    if files is None:
+        return str(stop)
+    words = "the same command goes on from there"
+    if stop.best is None:
+        return f"{stop}; {words}"
+    progress.tell(f"{stop}; the best fit so far is being written (interrupt again to leave that out)")
+    try:
+        files.write(make_result(stop.best, progress), goes_on=True)
+    except KeyboardInterrupt:
+        return f"{stop}; {words}"
+    return f"{stop}; the best fit so far is in {files.result}, and {words}"
 
 
 def pose_request(
@@ -289,7 +301,7 @@ def pose_request(
 ) -> Problem:
     """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
     n_start = models_at_once(device_count(request.model), request.settings.starts)
-    return posed(request, galaxy, progress, n_start, check)
+    return pose(request, galaxy, progress, n_start, check)
 
 
 def forget_searches(places: Iterable[Path]) -> None:
@@ -303,31 +315,85 @@ def find_best(request: Request, problem: Problem, galaxy: Given | None, places: 
     one that takes account of it. Searches that have checkpoints go on."""
     if places.first is not None and not places.first.exists():
         forget_searches(places.files)
-    found, cells = _search(problem, places.first, progress)
-    chosen = galaxy is None and chooses_points(request)
-    error = measure_quadrature(problem, found.latent[found.best]) if chosen else None
-    best = Best(request, problem, found, cells, error)
-    finer = None if error is None else finer_request(request, error, found)
-    if finer is not None:
-        best = _search_finer(finer, best, places, progress)
+    best = _search(request, problem, places.first, progress)
+    if galaxy is None and chooses_points(request):
+        best = _with_enough_points(best, places, progress)
     last = best.problem
     if last.settings.model_error is None and not has_free_strength(last.posterior.forward):
         return best
     problem = _with_notes_on(last, best.found)
     problem = add_model_error(problem, best.found.latent[best.found.best], progress)
-    return Best(best.request, problem, *_search(problem, places.second, progress))
+    return _search(best.request, problem, places.second, progress)
 
 
-def _search_finer(finer: Finer, coarse: Best, places: Searches, progress: Progress) -> Best:
-    """The search with more points, from where the first one ended, whose cells of the SSP library serve it."""
-    settings = finer.request.settings.model_copy(update={"starts": len(finer.starts), "start": {}})
-    request = dataclasses.replace(finer.request, settings=settings)
-    problem = pose_request(request, None, progress, None)
-    known = (note for note in _with_notes_on(coarse.problem, coarse.found).notes if note not in problem.notes)
-    problem = dataclasses.replace(problem, notes=(*problem.notes, *known, finer.note))
-    found, _ = _search(problem, places.finer, progress, finer.starts)
+def _with_enough_points(best: Best, places: Searches, progress: Progress) -> Best:
+    """The end of the search with as many quadrature points as the data need: of the one with few, or of one with more
+    from where that ended, until they err by less than is allowed at its end."""
+    best, n_part = _with_error(best, progress), 1
+    best = best._replace(request=with_points(best.request, AT_FIRST))
+    coarse = best
+    while best.error is not None and best.error.wanted is not None and n_part < MOST_PARTS:
+        n_part *= 2
+        if n_part == 2:
+            with progress.step("quadrature", "number of quadrature points that the data need"):
+                n_part = parts_wanted(coarse.problem, coarse.found.latent[coarse.found.best])
+        if places.finer is not None and places.finer.exists():
+            n_part = max(n_part, (kept_points(places.finer) or 0) // AT_FIRST)
+        best = _with_error(_search_finer(n_part, coarse, best, places, progress), progress)
+    return best
+
+
+def _with_error(best: Best, progress: Progress) -> Best:
+    """The end of a search with the error of its quadrature points."""
+    with progress.step("quadrature", "error of the quadrature points"):
+        return best._replace(error=measure_quadrature(best.problem, best.found.latent[best.found.best]))
+
+
+def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progress: Progress) -> Best:
+    """The search with so many times the points of the first one, from where the last one ended; the first one's cells
+    of the SSP library serve it."""
+    if coarse.error is None:
+        raise ValueError("expected the error of the first search's points, got none")
+    points = AT_FIRST * n_part
+    request = with_points(coarse.request, points)
+    note = (
+        f"{_AT_FIRST} ({coarse.error.points}) erred by {coarse.error.largest:.2g} of the noise at the best fit; it was "
+        f"fitted again from there with galaxy.points: {points}"
+    )
+    problem = coarse.problem
+    if solves_for_populations(problem.posterior):  # models of parts, each with weights of its own, do not add up
+        problem = pose_request(request, None, progress, None)
+    else:
+        problem = dataclasses.replace(problem, posterior=in_parts(problem.posterior, n_part))
+    if places.finer is not None and places.finer.exists() and kept_points(places.finer) != points:
+        places.finer.unlink()
+    starts, others = _finer_places(problem.posterior, last.found)
+    known = (own for own in coarse.problem.notes if own not in problem.notes)
+    settings = problem.settings.model_copy(update={"starts": len(starts), "start": {}})
+    problem = dataclasses.replace(problem, settings=settings, start=None, notes=(*problem.notes, *known, note))
+    further = _search(request, problem, places.finer, progress, starts, points).found
+    change = float(further.trace_loss[0, 0] - last.found.loss[last.found.best])
+    found = last.found.going_on(further, change, others)
     coarse.cells.hold(np.asarray(coarse.found.latent[coarse.found.best], np.float64))
-    return Best(finer.request, problem, found, coarse.cells)
+    return Best(request, problem, found, coarse.cells)
+
+
+def _finer_places(
+    posterior: Posterior, found: SearchState
+) -> tuple[Float[ndarray, "start latent"], list[tuple[Float[ndarray, " latent"], float]]]:
+    """Places where a search with more points begins: those of the last one whose losses, with these points, are almost
+    as low as that at the best, give or take by how much that has changed; and other places with their losses."""
+
+    def loss(latent: Float[ndarray, " latent"]) -> float:
+        return float(np.asarray(losses_at(posterior, group_of(posterior, latent)))[0])
+
+    best = found.latent[found.best]
+    lowest = loss(best)
+    change = abs(lowest - float(found.loss[found.best]))
+    others = sorted(((loss(other), other) for other in places_of(found, 2 * change)[1:]), key=lambda own: own[0])
+    highest = lowest + AS_LIKELY + change
+    starts = np.stack([best, *(latent for found_loss, latent in others if found_loss <= highest)])
+    return starts, [(latent, found_loss) for found_loss, latent in others if found_loss > highest]
 
 
 def _with_notes_on(problem: Problem, found: SearchState) -> Problem:
@@ -364,13 +430,16 @@ def with_effects_checked(problem: Problem, progress: Progress) -> Problem:
 
 
 def _search(
+    request: Request,
     problem: Problem,
     place: Path | None,
     progress: Progress,
     starts: Float[ndarray, "start latent"] | None = None,
-) -> tuple[SearchState, CellsSeen]:
-    """The search's end, and the cells of the SSP library that were seen; with a place for them it leaves checkpoints,
-    and goes on from one that is there."""
+    points: int | None = None,
+) -> Best:
+    """The search's end, with the cells of the SSP library that were seen; with a place for them it leaves checkpoints,
+    and goes on from one that is there. `points`: more quadrature points than at first."""
+    latest: list[SearchState] = []
 
     def forget(snapshot: SearchState) -> None:
         """Keep nothing: there is no place for checkpoints."""
@@ -381,15 +450,26 @@ def _search(
         begun = load_checkpoint(place, fingerprint, SearchState.from_arrays)
 
         def keep(snapshot: SearchState) -> None:
-            save(place, snapshot, fingerprint)
+            save(place, snapshot, fingerprint, points=points)
 
+    cells, count = CellsSeen(), counted(problem.posterior.free.n_latent, "number")
+    looking: list[Report] = [silent]
+
+    def look(what: str, done: int, total: int) -> None:
+        looking[0](what, done, total)
+
+    steps = _timed(search(problem, begun, starts, cells, look), progress)
+    if begun is None and starts is None:
+        with progress.step("starts", f"choosing {counted(problem.settings.starts, 'start')}") as looking[0]:
+            steps = itertools.chain([next(steps)], steps)
     again = "" if begun is None else f", going on after {counted(int(begun.n_step.sum()), 'step')}"
-    with progress.step("fit", f"fitting {counted(problem.posterior.free.n_latent, 'number')}{again}") as report:
-        cells = CellsSeen()
-        steps = _timed(search(problem, begun, starts, cells), progress)
+    finer = "" if points is None else f" with {points} quadrature points"
+    with progress.step("fit", f"fitting {count}{finer}{again}") as looking[0]:
+        report = looking[0]
         try:
 
             def see(snapshot: SearchState) -> None:
+                latest[:] = [snapshot]
                 running = np.flatnonzero(snapshot.status == Status.RUNNING)
                 if not len(running):
                     return
@@ -399,11 +479,32 @@ def _search(
                 what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
                 report(what, int(snapshot.n_step[best]), problem.settings.optimiser.steps)
 
-            return advance(steps, keep, see), cells
+            return Best(request, problem, advance(steps, keep, see), cells)
         except ValueError:  # nothing came of any start: another try needs other settings
             if place is not None:
                 place.unlink(missing_ok=True)
             raise
+        except (KeyboardInterrupt, SystemExit) as error:
+            if not latest:
+                raise
+            words = f"the fit stopped {_where(latest[0])}"
+            if isinstance(error, SystemExit):
+                progress.tell(words + ("" if place is None else "; the same command goes on from there"))
+                raise
+            found = latest[0].interrupted()
+            best = Best(request, problem, found, cells) if np.isfinite(found.loss[found.best]) else None
+            raise SearchInterrupted(words, best) from None
+
+
+def _where(found: SearchState) -> str:
+    """At which step a search is."""
+    begun = np.flatnonzero(found.n_step > 0)
+    if not len(begun):
+        return "before its first step"
+    last = int(begun[-1])
+    return (
+        f"after step {found.n_step[last]} of start {last + 1} of {len(found.loss)} (lowest loss {found.loss.min():.7g})"
+    )
 
 
 def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchState]:
@@ -416,11 +517,18 @@ def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchS
         yield snapshot
 
 
-def make_result(end: Best, report: Report) -> FitResult:
+def make_result(end: Best, progress: Progress) -> FitResult:
     """The result of a fit: all that is known about the best end of a search."""
-    problem, found = end.problem, end.found
+    if end.error is None and isinstance(end.problem.posterior.forward.source, ComponentsSource):
+        end = _with_error(end, progress)
+    with progress.step("uncertainties", "uncertainties of the best values") as report:
+        return _described(end, report)
+
+
+def _described(end: Best, report: Report) -> FitResult:
+    """The result, with what is known of the quadrature."""
+    problem, found, error = end.problem, end.found, end.error
     free, best = problem.posterior.free, found.latent[found.best]
-    error = end.error or measure_quadrature(problem, best)
     troubles = (diagnosis.trouble_of(found), "" if error is None else error.trouble)
     described = describe_best(problem, best, " and ".join(filter(None, troubles)), end.cells)
     edges = edges_at(problem, best, described.laplace)
@@ -452,7 +560,7 @@ def make_result(end: Best, report: Report) -> FitResult:
         populations=populations,
         config=end.request.config.to_yaml(),
         versions=versions(),
-        notes=(*_notes(problem, found, described, edges, grain, error), *notes_on_masses(populations)),
+        notes=(*_notes(end, described, edges, grain), *notes_on_masses(populations)),
         sets=sets,
         evidence=described.evidence,
         inflation=factor,
@@ -492,15 +600,9 @@ def _result_cubes(
     return (first.model, first.residual), sets
 
 
-def _notes(
-    problem: Problem,
-    found: SearchState,
-    described: BestFit,
-    edges: Edges,
-    grain: Discreteness | str | None,
-    error: QuadratureError | None,
-) -> tuple[str, ...]:
+def _notes(end: Best, described: BestFit, edges: Edges, grain: Discreteness | str | None) -> tuple[str, ...]:
     """Notes that a reader should know before the numbers are used, each once."""
+    problem, found, error = end.problem, end.found, end.error
     free, best = problem.posterior.free, found.latent[found.best]
     n_voxel = problem.posterior.likelihood.flux.size
     notes = [
@@ -509,6 +611,7 @@ def _notes(
         *problem.pipeline.notes,
         *diagnosis.notes_on_size(problem.settings.optimiser.name, free.n_latent, n_voxel),
         *diagnosis.notes_on_search(free, found, best, described.laplace),
+        *diagnosis.notes_on_one_start(end.request.settings.starts, len(found.loss)),
         *diagnosis.notes_on_values(free, best, described.approximation),
         *described.notes,
         *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
@@ -628,7 +731,8 @@ def _sample(
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
     if given is not None and galaxy is None:
         request = like_fitted(request, given)
-    problem = pose_request(request, galaxy, progress, None if files is None else files.check)
+    begun_so = begun_with_few(request, galaxy) if given is None else request
+    problem = pose_request(begun_so, galaxy, progress, None if files is None else files.check)
     _check_same_priors(problem, given)
     if given is None:
         problem = with_effects_checked(problem, progress)
@@ -765,6 +869,7 @@ def _best(
     if fitted is None:
         request, problem, found, *_ = find_best(request, problem, galaxy, searches, progress)
         best, noted = found.latent[found.best], note_on_points(problem.notes)
+        problem = _in_one_part(request, problem, progress)
         return request, problem, best, [*noted, *notes_on_search(problem.posterior.free, found, best, None)]
     problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
@@ -792,9 +897,17 @@ def _as_begun(
     points = kept_points(place) if chooses_points(request) else None
     if points is not None:
         request = with_points(request, points)
-        finer = pose_request(request, None, progress, None)
-        problem = dataclasses.replace(finer, notes=tuple(dict.fromkeys((*finer.notes, *problem.notes))))
+        problem = _in_one_part(request, problem, progress, points)
     return request, add_model_error(problem, begun.best, progress), begun.best, notes
+
+
+def _in_one_part(request: Request, problem: Problem, progress: Progress, points: int = 0) -> Problem:
+    """The problem posed with all its quadrature points, or so many, together, as samplers trace it."""
+    source = problem.posterior.forward.source
+    if not isinstance(source, ComponentsSource) or not (source.more or points > max(source.numbers)):
+        return problem
+    whole = pose_request(request, None, progress, None)
+    return dataclasses.replace(whole, notes=tuple(dict.fromkeys((*whole.notes, *problem.notes))))
 
 
 def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Problem:

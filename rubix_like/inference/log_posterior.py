@@ -27,7 +27,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
-from rubix_like.inference.posing import posed
+from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, Latent, SyntheticSource, read_values
 from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem
@@ -282,7 +282,7 @@ def log_posterior(
             "fit.model_error: expected null for log_posterior (it is measured about a best fit), got a section; leave "
             "it out, or take rubix_like.sample"
         )
-    return LogPosterior(posed(request, galaxy, progress or Progress(), 1))
+    return LogPosterior(pose(request, galaxy, progress or Progress()))
 
 
 @jax.jit

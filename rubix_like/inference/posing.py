@@ -1,9 +1,8 @@
-"""The posterior of a request: its data are read, its model is planned; of several sets of data a pipeline of each."""
+"""Posing of a problem: data are read and cut, a model of each data set is planned, likelihoods are joined."""
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,65 +10,35 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
+from scipy.special import chdtri
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.observed import ObservedCube
+from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
 from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import resolve
-from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import implausible_notes
-from rubix_like.inference.data_grid import on_grid_of
-from rubix_like.inference.fitted_set import FittedSet, row_of
-from rubix_like.inference.likelihoods.kinds import (
-    JointErrors,
-    make_correlation,
-    make_errors,
-    notes_on_errors,
-    with_covariance_of_data,
+from rubix_like.inference.data_grid import (
+    SetGrid,
+    check_same_grid,
+    config_of,
+    displacement_of,
+    frame_of,
+    grid_of,
+    on_grid_of,
+    within_ends,
 )
-from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, check_residuals
-from rubix_like.inference.populations.populations import stars_of
-from rubix_like.inference.posterior.fit_model import (
-    LIKELIHOOD,
-    AbstractParticleSource,
-    ComponentsSource,
-    Free,
-    read_prior,
-)
-from rubix_like.inference.posterior.free_parameters import read_free, read_start
-from rubix_like.inference.posterior.posterior import Likelihood, Posterior, legendre_basis, on_mesh
-from rubix_like.inference.posterior.problem import (
-    Given,
-    Problem,
-    check_line_widths,
-    check_masses,
-    check_plausible,
-    draw_notes,
-    for_model,
-    for_samples,
-    library_notes_of,
-    make_likelihood,
-    model_declarations,
-    notes_on_run,
-    planned,
-    pose,
-    select_bins,
-    sight_of,
-    source_of,
-    trees_of,
-    with_fit_deposit,
-    without_bad_voxels,
-    without_noise,
-    without_unread_gas,
-)
-from rubix_like.inference.request import Request
-from rubix_like.inference.sets.data_sets import (
+from rubix_like.inference.data_sets import (
     FWHM,
     DataSet,
     check_free_names,
@@ -79,60 +48,101 @@ from rubix_like.inference.sets.data_sets import (
     priors_of,
     sky_templates,
 )
-from rubix_like.inference.sets.joint_forward import (
-    Broadening,
-    Effects,
-    JointForward,
-    SetGrid,
-    SetModel,
-    config_of,
-    displacement_of,
-    frame_of,
-    grid_of,
-    within_ends,
+from rubix_like.inference.fitted_set import FittedSet, row_of
+from rubix_like.inference.given_galaxies import GalaxiesInTurn, load_given
+from rubix_like.inference.likelihoods.kinds import (
+    JointErrors,
+    make_correlation,
+    make_errors,
+    notes_on_errors,
+    with_covariance_of_data,
 )
+from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, check_residuals
+from rubix_like.inference.populations.populations import mixtures_of, stars_of
+from rubix_like.inference.posterior.fit_model import (
+    LIKELIHOOD,
+    NOISE_SCALE,
+    V_LOS,
+    AbstractForward,
+    AbstractParticleSource,
+    ComponentsSource,
+    Forward,
+    Free,
+    SyntheticSource,
+    line_of_sight,
+    read_prior,
+)
+from rubix_like.inference.posterior.free_parameters import SMALLEST_LATENT, age_notes, read_free, read_start
+from rubix_like.inference.posterior.joint_forward import Broadening, Effects, JointForward, SetModel
+from rubix_like.inference.posterior.model_settings import (
+    check_line_widths,
+    check_masses,
+    deposit_of_fit,
+    draw_notes,
+    given_source,
+    library_notes_of,
+    method_of_fit,
+    model_config,
+    model_declarations,
+    notes_on_run,
+    planned,
+    settled,
+    sight_of,
+    source_of,
+    trees_of,
+    without_noise,
+    without_unread_gas,
+)
+from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis, on_mesh
+from rubix_like.inference.posterior.problem import Given, Problem, for_samples, forward_of, variance_of
+from rubix_like.inference.request import Request
+from rubix_like.instrument.crowding import AUTO
 from rubix_like.physics.gaussian import reach_of
+from rubix_like.physics.plausibility import implausible_voxels
+from rubix_like.readers.galaxy_loading import with_deposit
 from rubix_like.readers.model_readers import point_numbers
-from rubix_like.runtime.progress import Progress, Report, silent
+from rubix_like.runtime.notes import WARNING, Note, as_notes
+from rubix_like.runtime.progress import Progress, Report
+from rubix_like.runtime.words import percent
+from rubix_like.ssp import SSPLibrary
+
+_WIDENED = 2.0
+"""Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
+one."""
+
+_MOST, _CHANCE = 1e6, 1e-3
+"""Simulations with particles of their own among which a faster one than planned for has so small a chance. The plan is
+the same whatever their number, so that a set can be made longer."""
+
+_FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
+"""Parameters by which stars of given galaxies become faster."""
 
 
-def posed(
+def pose(
     request: Request,
     galaxy: Given | None,
     progress: Progress,
-    n_start: int,
+    n_sample: int = 1,
     check: Callable[[tuple[int, int, int]], None] | None = None,
 ) -> Problem:
-    """The problem of a request, for as many starts at once: of one cube, or of several sets of data.
+    """The problem of a request: its data are read, a model of each data set is planned, on a mesh for `n_sample` models
+    at once.
 
-    `check`: what the shape of the largest cube must pass before.
+    `check`: what the shape of the largest cube must pass before. `observation.offset` is that from the centre of the
+    first cube's field (of the first set's, where there is no cube); other sets have it by their own coordinates. Raises
+    ConfigError for settings and ValueError for data that cannot be used.
     """
-    if request.sets is None or isinstance(request.model, Pipeline):
-        with progress.step("load", "reading the data"):
-            observed = request.read()
-        if check is not None:
-            check(observed.shape)
-        with progress.step("plan", "planning the model") as report:
-            problem = pose(request.model, observed, request.settings, galaxy, n_start, report)
-            return _with_judged_galaxy(problem, request)
     with progress.step("load", "reading the data"):
-        sets = request.read_sets()
+        data = request.read()
     if check is not None:
-        check(max((data_set.observed.shape for data_set in sets), key=np.prod))
-    with progress.step("plan", "planning the models") as report:
-        problem = pose_sets(request.model, sets, request.settings, galaxy, n_start, report)
-        return _with_judged_galaxy(problem, request)
-
-
-def _with_judged_galaxy(problem: Problem, request: Request) -> Problem:
-    """The problem with notes on numbers that no galaxy has; raises ValueError unless the settings accept them.
-
-    A model may be at rest: its velocity dispersion is not judged.
-    """
-    galaxy = problem.posterior.forward.source.of_host({})
-    found = implausible_notes(galaxy, is_at_rest=True)
-    check_plausible(found, "the galaxy", request.settings)
-    return replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))
+        check(max((data_set.observed.shape for data_set in data), key=np.prod))
+    words = "planning the model" if len(data) == 1 else "planning the models"
+    with progress.step("plan", words) as report:
+        problem = _posed(request, data, galaxy, n_sample, report)
+        particles = problem.posterior.forward.source.of_host({})
+        found = implausible_notes(particles, is_at_rest=True)  # a model may have no velocity dispersion
+        check_plausible(found, "the galaxy", request.settings)
+        return dataclasses.replace(problem, notes=tuple(dict.fromkeys((*problem.notes, *found))))
 
 
 _WIDEST = 3.0
@@ -150,95 +160,128 @@ _ENDS = 3.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A set whose model can be planned: its data, cut to the windows, which bins are fitted, its settings as if it were
-    alone, its grid, its run, and the line spread's narrowest and widest factor."""
+    """A data set whose model can be planned: its data, cut to the windows, which bins are fitted, its settings as if it
+    were alone, its grid, its run, its displacement from the first cube, and the narrowest and widest factor of the line
+    spread."""
 
     data: DataSet
-    observed: ObservedCube
     selection: Bool[ndarray, " wave"]
     settings: FitSettings
     grid: SetGrid
     config: RunConfig
-    displacement: Float[ndarray, "2"]
-    lsf_scale: tuple[float, float] | None
+    displacement: Float[ndarray, "2"] = dataclasses.field(default_factory=lambda: np.zeros(2))
+    lsf_scale: tuple[float, float] | None = None
 
     @property
     def name(self) -> str:
-        """The name of the set."""
+        """The name of the set; empty for the one cube."""
         return self.data.name
 
+    @property
+    def observed(self) -> ObservedCube:
+        """The data."""
+        return self.data.observed
 
-def pose_sets(
-    config: RunConfig,
-    data: Sequence[DataSet],
-    settings: FitSettings,
-    galaxy: Given | None = None,
-    n_sample: int = 1,
-    report: Report = silent,
-) -> Problem:
-    """The posterior of a fit of several sets; `n_sample` as in `pose`.
+    def says(self, notes: Iterable[str]) -> list[Note]:
+        """Notes with the name of the set in front."""
+        return [note.about(self.name) if self.name else note for note in as_notes(notes)]
 
-    `observation.offset` is that from the centre of the first cube's field (of the first set's, where there is no cube);
-    other sets have it by their own coordinates. Raises ConfigError for settings and ValueError for data that cannot be
-    used.
-    """
-    sections = {data_set.name: data_set.settings for data_set in data}
-    check_free_names(settings.free, sections)
-    first = next((number for number, data_set in enumerate(data) if data_set.kind in {"cube", "fibres"}), 0)
-    sets = _prepare(config, data, settings, galaxy, first)
-    of_errors = {LIKELIHOOD: make_errors(settings.likelihood)}
-    made = _particles(sets, galaxy, report)
-    pipelines, of_ages = _planned(sets, galaxy, of_errors, made, report)
-    source = without_unread_gas(made[0], pipelines[first], settings)
-    skies = [sky_templates(data_set.name, data_set.data.settings, data_set.observed) for data_set in sets]
-    trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | of_errors
-    for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
-        trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
+
+def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sample: int, report: Report) -> Problem:
+    """The problem of data that are read."""
+    settings, sections = request.settings, {one_set.name: one_set.settings for one_set in data if one_set.name}
+    if sections:
+        check_free_names(settings.free, sections)
+    first = next((number for number, one_set in enumerate(data) if one_set.kind in {"cube", "fibres"}), 0)
+    errors = {LIKELIHOOD: make_errors(settings.likelihood)}
+    sets, source, pipelines, of_ages = _planned(request, data, galaxy, first, errors, report)
+    source = without_unread_gas(source, pipelines[first], settings)
+    skies = [sky_templates(one_set.name, one_set.data.settings, one_set.observed) for one_set in sets]
+    trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | errors
+    for one_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
+        trees |= leaves_of(one_set.name, one_set.data.settings, pipeline.parameters, sky)
     priors = {name: prior for key, section in sections.items() for name, prior in priors_of(key, section).items()}
-    joint = settings.model_copy(update={"free": {**settings.free, **priors}})
+    joint = settings.model_copy(update={"free": {**settings.free, **priors}}) if priors else settings
     deposits = [pipeline.plan.deposit for pipeline in pipelines]
     deposit = "nearest" if "nearest" in deposits else deposits[0]  # nearest gives the least gradients
     free = read_free(joint, trees, deposit, model_declarations(source) | declared_nuisances(sections))
     check_masses(source, free)
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
-    pipelines = [for_samples(pipeline, n_sample) for pipeline in pipelines]
-    found, begin = [], 0
-    for prepared, pipeline in zip(sets, pipelines, strict=True):
-        frame = frame_of(pipeline.frame, prepared.data, prepared.grid.cube)
-        named = (prepared.name, prepared.data.kind, prepared.observed)
-        places = prepared.data.middle_places
-        found.append(FittedSet(*named, pipeline, frame, prepared.settings, begin, places))
-        begin = found[-1].place.stop
-    fitted = tuple(found)
-    likelihood, of_data = _joint_likelihood(sets, fitted, free, of_errors[LIKELIHOOD])
-    check_residuals(of_errors[LIKELIHOOD], likelihood.flux, likelihood.inverse_sigma)
-    forward = JointForward(sets=tuple(map(_model, sets, pipelines, skies)), source=source, first=first)
-    shared = (*of_data, *notes_on_errors(of_errors[LIKELIHOOD]), *of_ages[first], *draw_notes(source))
-    notes = _notes(sets, fitted, first, (*shared, *library_notes_of(free, pipelines[first])))
+    fitted = _fitted(sets, [for_samples(pipeline, n_sample) for pipeline in pipelines])
+    alone = [_likelihood(*pair, free) for pair in zip(sets, fitted, strict=True)]
+    forward = _forward(sets, fitted, source, skies, first, alone)
+    likelihood, of_data = _joint_likelihood(sets, fitted, alone, errors[LIKELIHOOD], forward)
+    check_residuals(errors[LIKELIHOOD], likelihood.flux, likelihood.inverse_sigma)
+    shared = (*of_data, *of_ages, *draw_notes(source), *library_notes_of(free, pipelines[first]))
     start = read_start(settings.start, free, trees)
-    posterior = on_mesh(Posterior(forward, free, likelihood), pipelines[first].mesh)
-    return Problem(posterior, sets[first].observed, pipelines[first], joint, notes, start, fitted)
+    posterior = on_mesh(Posterior(forward, free, likelihood), fitted[first].pipeline.mesh)
+    return Problem(posterior, fitted, joint, _notes(sets, fitted, first, shared), start, first)
+
+
+_Planned = tuple[list[_Prepared], AbstractParticleSource, list[Pipeline], tuple[str, ...]]
 
 
 def _planned(
-    sets: Sequence[_Prepared],
+    request: Request,
+    data: Sequence[DataSet],
     galaxy: Given | None,
-    of_errors: Mapping[str, Any],
-    made: tuple[AbstractParticleSource, GalaxyInfo | None],
+    first: int,
+    errors: Mapping[str, Any],
     report: Report,
-) -> tuple[list[Pipeline], list[tuple[str, ...]]]:
-    """The pipeline of each set, without noise, and notes on ages."""
+) -> _Planned:
+    """The data sets, cut; the particles that they share; the pipeline of each, without noise; notes on ages."""
+    cut = _cut(request.config, request.settings, data)
+    if isinstance(request.model, Pipeline):
+        check_same_grid(request.model.frame, cut[0].observed)
+        return cut, given_source(galaxy), [without_noise(request.model)], ()
+    sets = [_with_run(one_set, cut[first], galaxy) for one_set in cut]
+    resolved = []
+    for one_set in sets:
+        with one_set.data.naming():
+            resolved.append(resolve(one_set.config))
+    particles = _particles(sets, resolved[0].library, galaxy, report)
     pipelines, notes = [], []
-    for data_set in sets:
-        try:
-            pipeline, _, of_ages = planned(data_set.config, data_set.settings, galaxy, of_errors, report, made)
-        except ConfigError as error:
-            raise ConfigError(f"fit.data.{data_set.name}: {error}") from error
-        _check_fibres(data_set, pipeline)
+    for one_set, known in zip(sets, resolved, strict=True):
+        with one_set.data.naming():
+            pipeline, of_ages = planned(one_set.config, known, one_set.settings, particles, errors)
+        _check_fibres(one_set, pipeline)
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
-    return pipelines, notes
+    return sets, particles[0], pipelines, notes[first]
+
+
+def _fitted(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
+    """The data sets with their pipelines, their voxels one after the other."""
+    found, begin = [], 0
+    for one_set, pipeline in zip(sets, pipelines, strict=True):
+        frame = frame_of(pipeline.frame, one_set.data, one_set.grid.cube)
+        named, places = (one_set.name, one_set.data.kind, one_set.observed), one_set.data.middle_places
+        found.append(FittedSet(*named, pipeline, frame, one_set.settings, begin, places))
+        begin = found[-1].place.stop
+    return tuple(found)
+
+
+def _forward(
+    sets: Sequence[_Prepared],
+    fitted: Sequence[FittedSet],
+    source: AbstractParticleSource,
+    skies: Sequence[Float[ndarray, "template wave"] | None],
+    first: int,
+    alone: Sequence[Likelihood],
+) -> AbstractForward:
+    """The model of all data sets: of one cube with what solving for free-form populations needs."""
+    if sets[0].name:
+        pairs = zip(sets, fitted, skies, strict=True)
+        models = tuple(_model(one_set, one.pipeline, sky) for one_set, one, sky in pairs)
+        return JointForward(sets=models, source=source, first=first)
+    forward = forward_of(fitted[0].pipeline, source)
+    if not isinstance(source, ComponentsSource):
+        return forward
+    (likelihood,) = alone
+    of_data = (likelihood.flux, likelihood.inverse_sigma)
+    mixtures = mixtures_of(source.base, fitted[0].pipeline, sets[0].settings, *of_data)
+    return dataclasses.replace(forward, mixtures=mixtures)
 
 
 def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
@@ -272,54 +315,59 @@ def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
         )
 
 
-def _prepare(
-    config: RunConfig, data: Sequence[DataSet], settings: FitSettings, galaxy: Given | None, first: int
-) -> list[_Prepared]:
-    """All sets, cut, on their grids."""
-    cut = []
-    for own in data:
-        alone = _alone(settings, own, moves=any(one.settings.nuisance.shift is not None for one in data))
-        observed, selection = select_bins(without_bad_voxels(own.observed, alone), alone, f"fit.data.{own.name}")
-        cut.append((own.cut(observed), alone, selection))
-    found = []
-    for own, alone, selection in cut:
-        scale = _lsf_range(own)
-        run = config_of(config, own, 1.0 if scale is None else scale[0])
-        grid = grid_of(own, run)
-        displacement = (
-            np.zeros(2) if own is cut[first][0] else displacement_of(config, grid.cube, cut[first][0].observed)
-        )
-        nuisance, psf = own.settings.nuisance, run.instrument.psf
-        lacks = {
-            "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
-            "psf_fwhm": (
-                "a psf of kind gaussian or moffat",
-                nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
-                "psf",
-            ),
+def _cut(config: RunConfig, settings: FitSettings, data: Sequence[DataSet]) -> list[_Prepared]:
+    """All data sets on their grids, cut to their windows."""
+    moves, cut = any(one_set.settings.nuisance.shift is not None for one_set in data), []
+    for one_set in data:
+        alone = _alone(settings, one_set, moves=moves) if one_set.name else settings
+        observed, selection = select_bins(without_bad_voxels(one_set.observed, alone), alone, one_set.place)
+        cut.append(_Prepared(one_set.cut(observed), selection, alone, SetGrid(observed, None), config))
+    return cut
+
+
+def _with_run(one_set: _Prepared, first: _Prepared, galaxy: Given | None) -> _Prepared:
+    """The data set with the run of its model on its grid, every setting of which is decided but for those that depend
+    on the particles."""
+    scale = _lsf_range(one_set.data)
+    with one_set.data.naming():
+        run = config_of(one_set.config, one_set.data, 1.0 if scale is None else scale[0])
+    grid = grid_of(one_set.data, run)
+    displacement = np.zeros(2) if one_set is first else displacement_of(one_set.config, grid.cube, first.observed)
+    _check_nuisances(one_set.data, run)
+    with one_set.data.naming():
+        offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
+        run = on_grid_of(run, grid.cube)
+        deposit = deposit_of_fit(run, one_set.settings, galaxy, one_set.observed.meta)
+        others = {
+            "noise": None,
+            "systematics": None,
+            "observation.offset": offset,
+            "engine.method": method_of_fit(run, galaxy),
         }
-        for key, (what, lacking, section) in lacks.items():
-            if lacking:
-                raise ConfigError(
-                    f"fit.data.{own.name}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, "
-                    f"or give fit.data.{own.name}.instrument.{section}"
-                )
-        try:
-            offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
-            run = for_model(
-                load_config(on_grid_of(run, grid.cube), overrides={"observation.offset": offset}),
-                alone,
-                noise=None,
-                systematics=None,
+        run = model_config(run, one_set.settings, deposit, **others)
+    data = one_set.data
+    if data.places is not None:  # files do not say how their field is turned
+        data = data.cut(dataclasses.replace(data.observed, field_angle=grid.cube.field_angle))
+    return dataclasses.replace(one_set, data=data, grid=grid, config=run, displacement=displacement, lsf_scale=scale)
+
+
+def _check_nuisances(data: DataSet, run: RunConfig) -> None:
+    """Raise ConfigError for a nuisance of what the instrument lacks."""
+    nuisance, psf = data.settings.nuisance, run.instrument.psf
+    lacks = {
+        "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
+        "psf_fwhm": (
+            "a psf of kind gaussian or moffat",
+            nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
+            "psf",
+        ),
+    }
+    for key, (what, lacking, section) in lacks.items():
+        if lacking:
+            raise ConfigError(
+                f"{data.place}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, "
+                f"or give {data.place}.instrument.{section}"
             )
-            run = with_fit_deposit(run, alone, galaxy, own.observed.meta)
-        except ConfigError as error:
-            raise ConfigError(f"fit.data.{own.name}: {error}") from error
-        observed = own.observed
-        if own.places is not None:  # files do not say how their field is turned
-            observed = dataclasses.replace(observed, field_angle=grid.cube.field_angle)
-        found.append(_Prepared(own, observed, selection, alone, grid, run, displacement, scale))
-    return found
 
 
 def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
@@ -360,11 +408,13 @@ def _lsf_range(data: DataSet) -> tuple[float, float] | None:
 
 
 def _particles(
-    sets: Sequence[_Prepared], galaxy: Given | None, report: Report
+    sets: Sequence[_Prepared], library: SSPLibrary, galaxy: Given | None, report: Report
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of all sets: of smooth components as many points as the sharpest set needs."""
     config = sets[0].config
-    made, info = source_of(config, resolve(config).library, galaxy, report)
+    made, info = source_of(config, library, galaxy, report)
+    if len(sets) == 1 and not sets[0].name:
+        return made, info
     components = made.base.components if isinstance(made, ComponentsSource) else ()
     if any(stars_of(component) is not None for component in components):
         raise ConfigError(
@@ -388,15 +438,20 @@ def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihoo
 
 
 def _joint_likelihood(
-    sets: Sequence[_Prepared], fitted: Sequence[FittedSet], free: Free, errors: Any
+    sets: Sequence[_Prepared],
+    fitted: Sequence[FittedSet],
+    alone: Sequence[Likelihood],
+    errors: Any,
+    forward: AbstractForward,
 ) -> tuple[Likelihood, tuple[str, ...]]:
-    """All voxels in one row, with the correlations of each set, and notes on these."""
-    pairs = zip(sets, fitted, strict=True)
-    found = [_correlated(own, one, _likelihood(own, one, free), errors) for own, one in pairs]
-    likelihoods = [own for own, _ in found]
-    correlations = tuple(
-        likelihood.errors if isinstance(likelihood.errors, AbstractCorrelation) else None for likelihood in likelihoods
-    )
+    """The likelihood of all voxels with the correlations of each set, and notes on these."""
+    solved = isinstance(forward, Forward) and forward.mixtures is not None
+    triples = zip(sets, fitted, alone, strict=True)
+    found = [_correlated(own, one, likelihood, errors, solved=solved) for own, one, likelihood in triples]
+    likelihoods, notes = [own for own, _ in found], tuple(note for _, said in found for note in said)
+    if not sets[0].name:
+        return likelihoods[0], (*notes_on_errors(likelihoods[0].errors), *notes)
+    correlations = tuple(own.errors if isinstance(own.errors, AbstractCorrelation) else None for own in likelihoods)
     if any(correlation is not None for correlation in correlations):
         if errors is not None:
             raise ConfigError(
@@ -414,28 +469,35 @@ def _joint_likelihood(
         smallest_scale=likelihoods[0].smallest_scale,
         errors=errors,
         dependent=dependent,
-    ), tuple(note for _, notes in found for note in notes)
+    ), (*notes, *notes_on_errors(errors))
 
 
 def _correlated(
-    prepared: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any
+    prepared: _Prepared, fitted: FittedSet, likelihood: Likelihood, errors: Any, *, solved: bool
 ) -> tuple[Likelihood, tuple[str, ...]]:
-    """The likelihood of a set with its correlations, and notes on these; `errors`: those of all sets."""
-    covariance, place = prepared.data.settings.covariance, f"fit.data.{prepared.name}.covariance"
-    if not isinstance(covariance, CovarianceSettings):
-        off = covariance == "auto" and prepared.settings.likelihood.covariance is None
-        against = None if errors is None else f"fit.likelihood.kind: {prepared.settings.likelihood.kind}"
-        place, covariance = ("fit.likelihood.covariance", None) if off else (place, covariance)
-        of_fibres = prepared.data.kind == "cube" and fitted.pipeline.frame.fibres is not None
-        found, notes = with_covariance_of_data(
-            likelihood, prepared.observed, covariance, place, against, of_fibres=of_fibres
-        )
-        return found, tuple(f"{prepared.name}: {note}" for note in notes)
-    try:
-        made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error
-    return dataclasses.replace(likelihood, errors=made), ()
+    """The likelihood of a data set with its correlations, or the errors of all sets, and notes on the data's; `solved`:
+    whether populations are solved for."""
+    settings, section, place = prepared.settings, prepared.settings.likelihood, "fit.likelihood.covariance"
+    covariance = section.covariance
+    if prepared.name and not (covariance is None and prepared.data.settings.covariance == "auto"):
+        covariance, place = prepared.data.settings.covariance, f"{prepared.data.place}.covariance"
+    if isinstance(covariance, CovarianceSettings):
+        with prepared.data.naming(".covariance"):
+            made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
+        return dataclasses.replace(likelihood, errors=made), ()
+    others = {
+        f"fit.likelihood.kind: {section.kind}": errors is not None,
+        "fit.polynomial": settings.polynomial is not None,
+        "fit.model_error": settings.model_error is not None,
+        "a free-form population": solved,
+    }
+    against = next((name for name, given in others.items() if given), None)
+    of_fibres = prepared.data.kind == "cube" and fitted.pipeline.frame.fibres is not None
+    likelihood = dataclasses.replace(likelihood, errors=errors)
+    found, notes = with_covariance_of_data(
+        likelihood, prepared.observed, covariance, place, against, of_fibres=of_fibres
+    )
+    return found, tuple(prepared.says(notes))
 
 
 def _widest_sigma(prepared: _Prepared, pipeline: Pipeline) -> float:
@@ -482,26 +544,40 @@ def _notes(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Notes on the data of each set and on its model."""
-    notes = [f"{data_set.name}: {note}" for data_set in fitted for note in data_set.observed.notes]
-    others = [data_set for number, data_set in enumerate(fitted) if number != first]
-    notes += [f"{other.name}: {note}" for other in others for note in other.pipeline.notes]
-    for own in fitted:
-        notes += [f"{own.name}: {note}" for note in notes_on_run(own.observed.meta, own.pipeline.frame.meta)]
+    notes = [note for own in sets for note in own.says(own.observed.notes)]
+    for number, (own, one) in enumerate(zip(sets, fitted, strict=True)):
+        notes += own.says(one.pipeline.notes) if number != first else []
+    for own, one in zip(sets, fitted, strict=True):
+        notes += own.says(notes_on_run(own.observed.meta, one.pipeline.frame.meta))
     for number, own in enumerate(sets):
         unknown = None in (own.grid.cube.ra, sets[first].grid.cube.ra) and not own.data.centred
         if number != first and unknown and own.data.settings.nuisance.shift is None:
             notes.append(
-                f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both fields are "
-                f"taken to be the same; nuisance.shift lets them differ"
+                Note(
+                    "data.sky_unknown",
+                    f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both "
+                    f"fields are taken to be the same; nuisance.shift lets them differ",
+                    WARNING,
+                )
             )
         if own.lsf_scale is not None:
             lost = int(np.sum(~within_ends(len(own.selection), _ENDS * _widest_sigma(own, fitted[number].pipeline))))
-            notes.append(f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light")
+            notes.append(
+                Note(
+                    "data.ends_left_out",
+                    f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light",
+                )
+            )
     for one, other in itertools.combinations(sets, 2):
         if number := _n_alike(one, other):
             notes.append(
-                f"{one.name} and {other.name} hold the same data in {number} voxels, which count twice: errors are too "
-                f"small by up to sqrt(2); leave out one of the sets, or give them windows that do not overlap"
+                Note(
+                    "data.counted_twice",
+                    f"{one.name} and {other.name} hold the same data in {number} voxels, which count twice: errors "
+                    f"are too small by up to sqrt(2); leave out one of the sets, or give them windows that do not "
+                    f"overlap",
+                    WARNING,
+                )
             )
     return (*notes, *shared)
 
@@ -515,3 +591,193 @@ def _n_alike(one: _Prepared, other: _Prepared) -> int:
     used = one.observed.used[:, :, bins[0]] & other.observed.used[:, :, bins[1]]
     alike = one.observed.flux[:, :, bins[0]] == other.observed.flux[:, :, bins[1]]
     return int(np.sum(used)) if np.array_equal(used, used & alike) else 0
+
+
+def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
+    """The data without voxels that are no numbers, whatever their mask says, with a note on them.
+
+    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used, or numbers are
+    implausible.
+    """
+    if observed.variance is None and settings.sigma is None:
+        raise ConfigError(
+            f"{observed.source}: expected a variance, got none; give fit.sigma, the standard deviation of a voxel"
+        )
+    if observed.variance is not None and settings.sigma is not None:
+        raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
+    used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
+    check_any_used(used, observed.source, (*observed.notes, *why))
+    found = implausible_voxels(observed.flux, variance_of(observed, settings), used, settings.sigma)
+    check_plausible(found, observed.source, settings)
+    why = () if np.array_equal(used, observed.used) else why
+    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why, *found))
+
+
+def check_plausible(found: tuple[str, ...], place: str, settings: FitSettings) -> None:
+    """Raise ValueError for sentences on implausible numbers, unless the settings accept them."""
+    if found and not settings.accept_implausible:
+        raise ValueError(
+            f"{place}: expected plausible numbers, but {'; '.join(found)}. If they are right, set "
+            f"fit.accept_implausible: true"
+        )
+
+
+def select_bins(
+    observed: ObservedCube, settings: FitSettings, place: str = "fit"
+) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
+    """The data cut to the windows' ends, and which of its bins are fitted (True).
+
+    Raises ConfigError, which begins with `place`, where the data have no bins in any window; a note names what is
+    excluded without a bin.
+    """
+
+    def within(windows: tuple[tuple[float, float], ...]) -> ndarray:
+        wavelength = observed.wavelength
+        return np.any([(wavelength >= low) & (wavelength <= high) for low, high in windows], axis=0)
+
+    first, last = observed.wavelength[[0, -1]]
+    bins = f"bins of the data, which lie at {first:.2f} to {last:.2f} Angstrom in {observed.medium}"
+    unused = tuple(
+        f"{place}.exclude[{number}]: {list(window)} has no effect: it holds no {bins}"
+        for number, window in enumerate(settings.exclude)
+        if not within((window,)).any()
+    )
+    if unused:
+        observed = dataclasses.replace(observed, notes=(*observed.notes, *unused))
+    if settings.windows is not None:
+        if not within(settings.windows).any():
+            raise ConfigError(
+                f"{place}.windows[0]: expected a range (low, high) with {bins}, got {list(settings.windows[0])}"
+            )
+        observed = observed.crop(min(low for low, _ in settings.windows), max(high for _, high in settings.windows))
+    chosen = np.ones(len(observed.wavelength), bool) if settings.windows is None else within(settings.windows)
+    if settings.exclude:
+        chosen &= ~within(settings.exclude)
+    return observed, chosen
+
+
+def make_likelihood(
+    observed: ObservedCube, selection: ndarray, pipeline: Pipeline, settings: FitSettings, free: Free
+) -> Likelihood:
+    """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
+    variance, frame = variance_of(observed, settings), pipeline.frame
+    used = observed.used & selection & (frame.mask() == 0)
+    if not used.any():
+        raise ValueError(
+            f"{observed.source}: expected voxels to fit, got none: {percent(np.mean(observed.used))} of them are "
+            f"usable data, {percent(np.mean(selection))} of the wavelengths are selected, and the model covers "
+            f"{percent(np.mean(frame.wave_bits == 0))} of the wavelengths and "
+            f"{percent(np.mean(frame.spaxel_bits == 0))} of the spaxels; check mask, fit.windows, "
+            f"fit.exclude, the SSP library and the aperture"
+        )
+    inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
+    flux = np.where(used, observed.flux, 0)
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    smallest = free.value(NOISE_SCALE, np.full(free.n_latent, SMALLEST_LATENT, dtype))
+    polynomial = None
+    if settings.polynomial is not None:
+        basis = legendre_basis(observed.wavelength, settings.polynomial.degree)
+        polynomial = Polynomial(jnp.asarray(basis), jnp.asarray(settings.polynomial.sigma, basis.dtype))
+    return Likelihood(
+        flux=jax.device_put(np.asarray(flux, dtype)),
+        inverse_sigma=jax.device_put(np.asarray(inverse_sigma, dtype)),
+        polynomial=polynomial,
+        smallest_scale=jax.device_put(np.asarray(1.0 if smallest is None else smallest, dtype)),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PosedModel:
+    """A problem without data, for simulations: the pipeline of all, on a mesh of which every device makes its own
+    simulations, the model, and its free parameters."""
+
+    pipeline: Pipeline
+    forward: Forward
+    free: Free
+    notes: tuple[str, ...]
+
+
+def pose_model(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Report) -> PosedModel:
+    """The model for the free parameters of `config.fit`; `galaxies`: observed in turn, instead of the reader's.
+
+    Raises ConfigError for settings, and OSError or ValueError for galaxies, that cannot be used.
+    """
+    settings, deposit = config.fit or FitSettings(), config.engine.deposit
+    in_turn = galaxies is not None or bool(config.simulate and config.simulate.galaxies)
+    is_model = isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not in_turn
+    if is_model and deposit == AUTO:  # synthetic galaxies have no smoothing lengths
+        deposit = "nearest"
+    run = model_config(config, settings, deposit)
+    posed = _of_synthetic if is_model else _of_given
+    pipeline, source, trees, notes = posed(run, settings, galaxies, report)
+    if is_model and config.engine.deposit == AUTO:
+        notes = (*notes, *_deposit_notes(run, source))
+    free = read_free(settings, trees, None)
+    pipeline = for_samples(pipeline, pipeline.mesh.size)
+    forward = forward_of(pipeline, source, on_device=True)
+    return PosedModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
+
+
+def _deposit_notes(run: RunConfig, source: AbstractParticleSource) -> tuple[str, ...]:
+    """Says so where a run with `engine.deposit: auto` smooths stars, which simulations have no smoothing lengths
+    for."""
+    chosen = with_deposit(load_config(run, {"engine.deposit": AUTO}), source.of_host({}).stars).engine.deposit
+    if chosen != "smoothed":
+        return ()
+    return (
+        Note(
+            "deposit.simulated_as_points",
+            "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as "
+            "points (nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
+            WARNING,
+        ),
+    )
+
+
+_Particles = tuple[Pipeline, AbstractParticleSource, dict[str, Any], tuple[str, ...]]
+
+
+def _of_synthetic(
+    run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report
+) -> _Particles:
+    """The pipeline for the galaxy of the configuration, and for the fastest stars of its priors, its particles, the
+    trees of its parameters, and notes."""
+    del galaxies
+    resolved = resolve(run)
+    source, info = source_of(run, resolved.library, None, report)
+    is_new = run.simulate is None or run.simulate.particles == "new"
+    fastest = _with_fastest(source) if is_new and isinstance(source, SyntheticSource) else source
+    pipeline, notes = planned(run, resolved, settings, (source, info), fastest=fastest, widened=_WIDENED)
+    source = without_unread_gas(source, pipeline, settings)
+    return pipeline, source, trees_of(source, pipeline.parameters, None), notes
+
+
+def _of_given(run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report) -> _Particles:
+    """The pipeline for given galaxies, planned by their joint census, and the rest as `_of_synthetic` gives it."""
+    given, run, resolved = load_given(run, resolve(run), galaxies, report)
+    given.check_free(settings)
+    free = read_free(settings, given.trees(Parameters.build(run, run.engine.precision), None), None)
+    fastest = given.fastest if free.has(*_FAST) else None
+    run, resolved = settled(run, resolved, settings, free, fastest, _WIDENED)
+    census, rotations = given.counted(run, resolved)
+    pipeline = Pipeline.from_config(run, info=given.info, census=census, resolved=resolved)
+    source, left_out = GalaxiesInTurn.of(given, rotations, pipeline.plan, with_gas=pipeline.tables.reads_gas)
+    trees = given.trees(pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
+    return pipeline, source, trees, (*given.notes, *left_out, *age_notes(free, run))
+
+
+def _with_fastest(source: SyntheticSource) -> SyntheticSource:
+    """With particles as fast as the fastest of all simulations: standard normals of three velocities longer than any
+    among `_MOST` times as many particles, but for a chance of `_CHANCE`."""
+
+    def stretched(own: ComponentDraws | None) -> ComponentDraws | None:
+        if own is None or not len(own.normal):
+            return own
+        normal = np.array(own.normal)
+        longest = np.sqrt(chdtri(3, _CHANCE / (_MOST * len(normal))))
+        normal[:, :3] *= max(1.0, longest / np.linalg.norm(normal[:, :3], axis=1).max())
+        return dataclasses.replace(own, normal=normal)
+
+    draws = source.draws
+    disc, bulge, gas = (stretched(part) for part in (draws.disc, draws.bulge, draws.gas))
+    return dataclasses.replace(source, draws=dataclasses.replace(draws, disc=disc, bulge=bulge, gas=gas))

@@ -17,11 +17,11 @@ from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
+from rubix_like.inference.data_sets import DataSet, check_free_names, read_sets, split_sets
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
 from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
 from rubix_like.inference.posterior.priors import AbstractPrior, section_of
 from rubix_like.inference.search.optimisers import make_optimiser
-from rubix_like.inference.sets.data_sets import DataSet, check_free_names, read_sets, split_sets
 from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.outputs import Named, given_files
@@ -52,19 +52,17 @@ class Request:
         """The sections of several sets of data; None of one cube."""
         return self.settings.data if isinstance(self.settings.data, Mapping) else None
 
-    def read_sets(self) -> tuple[DataSet, ...]:
-        """Several sets of data."""
-        if self.sets is None or not isinstance(self.data, Mapping):
-            raise TypeError("expected several sets of data, got one cube")
-        return read_sets(self.sets, self.data)
-
-    def read(self) -> ObservedCube:
-        """The one cube."""
-        if isinstance(self.data, ObservedCube):
-            return self.data
+    def read(self) -> tuple[DataSet, ...]:
+        """The data sets, or the one cube, which has no name."""
+        if self.sets is not None and isinstance(self.data, Mapping):
+            return read_sets(self.sets, self.data)
         if isinstance(self.data, Mapping):
             raise TypeError("expected one cube, got several sets of data")
-        return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data, **self.stated)
+        if isinstance(self.data, ObservedCube):
+            return (DataSet.of_cube(self.data),)
+        if isinstance(self.data, Cube):
+            return (DataSet.of_cube(observed_from(self.data)),)
+        return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -242,7 +240,7 @@ def data_lines(config: RunConfig) -> Iterator[str]:
             if isinstance(data, Mapping):
                 observed = read_sets({name: data[name]}, {})[0].observed
             else:
-                observed = Request(config, config.fit, config, data).read()
+                observed = Request(config, config.fit, config, data).read()[0].observed
         except FileNotFoundError as error:
             yield f"note        {place}: {error}"
             continue

@@ -29,7 +29,7 @@ def ended_by(
     """The exit code of a command that `error` ended, after telling so; with `traceback` errors are raised again.
     `words` puts the message of a refusal in the command's words."""
     if isinstance(error, KeyboardInterrupt):
-        print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
+        print(f"rubix-like: interrupted; {str(error) or 'nothing was left half-written'}", file=sys.stderr)
         return EXIT_INTERRUPTED
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: what is left goes nowhere

@@ -58,7 +58,7 @@ class Note(str):
         return MISTAKES.get(self.key, "")
 
     def about(self, place: str) -> "Note":
-        """The same fact of a named thing: `place: text`."""
+        """A note on the same fact that begins with a name: `place: text`."""
         return Note(self.key, f"{place}: {self.text}", self.severity)
 
 

@@ -64,6 +64,10 @@ class Progress:
         self.processor[name] = self.processor.get(name, 0.0) + time.process_time() - processor
         self._line(f"{label}: {seconds:.1f} s")
 
+    def tell(self, text: str) -> None:
+        """Shows a line that lasts."""
+        self._line(text)
+
     def _line(self, text: str, *, lasts: bool = True) -> None:
         if self.stream is not None:
             stays = lasts or not self.rewrites

@@ -22,11 +22,11 @@ import numpy as np
 import scipy.stats
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.sections.fit import FitSettings
-from rubix_like.extend import observed_from
+from rubix_like.extend import Progress, observed_from
 from rubix_like.inference.checks.uncertainties import laplace
+from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.model_error import with_model_error
-from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.request import read_request
 from rubix_like.inference.search.search import search
 
 FREE = {
@@ -82,7 +82,8 @@ def make_problem(
     observed = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))
     model_error = None if "polynomial" in (settings or {}) else {"draws": n_model_error}
     own = {"starts_from": "prior", "model_error": model_error, **(settings or {})}
-    return pose(config, observed, FitSettings(free=free, starts=starts, **own))
+    request = read_request(config, observed, free, None, {"starts": starts, **own})
+    return pose(request, None, Progress())
 
 
 @jax.jit

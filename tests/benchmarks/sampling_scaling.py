@@ -63,7 +63,7 @@ def on_mesh(problem, rows, row):
     pipeline = problem.pipeline
     layout = DeviceLayout.build(make_mesh(rows * row), pipeline.plan.n_wave, sharded=False)
     pipeline = dataclasses.replace(pipeline, layout=layout, tables=jax.device_get(pipeline.tables))
-    return with_rows(dataclasses.replace(problem, pipeline=pipeline), rows)
+    return with_rows(dataclasses.replace(problem, data=(problem.data[0].on(pipeline),)), rows)
 
 
 def compiled(method, problem, begun, at_once):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -15,7 +16,9 @@ from command_line import main
 from quick_compiler import quick_environment
 from small import muse
 
-from rubix_like import run
+from rubix_like import FitResult, run
+from rubix_like.cli import inference_command
+from rubix_like.extend import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -136,3 +139,50 @@ def test_kills_change_nothing(folder, signals):
     assert contents("stopped.h5") == contents("whole.h5")
     left = {path.name for path in folder.iterdir() if path.name.startswith((".", "stopped"))}
     assert left == {"stopped.h5", "stopped_model.fits", "stopped_residual.fits"}
+
+
+def stopped_by(error):
+    """The command's progress, during which `error` is raised when the fit shows its second step."""
+    progress = Progress(sys.stderr)
+    step, shown = progress.step, []
+
+    @contextmanager
+    def stopped(name, label):
+        with step(name, label):
+
+            def report(what, done, total):
+                shown.append(name)
+                if name == "fit" and shown.count("fit") == 2:
+                    raise error
+
+            yield report
+
+    progress.step = stopped
+    return lambda: progress
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+@pytest.mark.usefixtures("jax_settings", "folder")
+def test_a_fit_that_is_stopped_says_where_and_goes_on(error, code, monkeypatch, capsys):
+    """Ctrl-C leaves the best so far; both leave the checkpoint, from which the same command goes on."""
+    config = CONFIG | {"engine": CONFIG["engine"] | {"deposit": "tsc"}}
+    Path("run.yaml").write_text(json.dumps(config))
+    run(config, output="cube.fits")
+    with monkeypatch.context() as patch:
+        patch.setattr(inference_command, "terminal_progress", stopped_by(error))
+        try:
+            found = main(["fit", "run.yaml", "--output", "fit.h5"])
+        except SystemExit as left:
+            found = left.code
+    assert found == code
+    said = capsys.readouterr().err
+    assert "the fit stopped after step 2 of start 3 of 3 (lowest loss " in said  # all three at once, on 8 devices
+    assert "the same command goes on from there" in said
+    assert Path(".fit.h5.rubix-like-checkpoint.npz").exists()
+    assert Path("fit.h5").exists() == (code == 130)
+    if code == 130:
+        assert "it was interrupted; the same command goes on" in FitResult.read("fit.h5").summary().splitlines()[0]
+    assert main(["fit", "run.yaml", "--output", "fit.h5"]) == 0
+    assert "going on after 6 steps" in capsys.readouterr().err
+    assert FitResult.read("fit.h5").converged
+    assert not Path(".fit.h5.rubix-like-checkpoint.npz").exists()

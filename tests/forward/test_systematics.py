@@ -26,7 +26,7 @@ from rubix_like.forward.systematics.calibration_errors import (
     shifted_light,
     spread_light,
 )
-from rubix_like.inference.posterior.problem import without_noise
+from rubix_like.inference.posterior.model_settings import without_noise
 from rubix_like.runtime.mesh.bin_split import padded, wave_specs
 
 LSF = 2.6

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 from free_numbers import search_of, statuses
 from quick_compiler import optimised_programs
 
-from rubix_like import ConfigError, fit, load_config
+from rubix_like import ConfigError, fit, load_config, log_posterior
 from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.component_kinds import SECTIONS
 from rubix_like.config.readers.components import component_declarations
@@ -23,7 +24,6 @@ from rubix_like.inference.checks.finite_points import QuadratureError
 from rubix_like.inference.fitting import like_fitted, places_of, points_of, with_points
 from rubix_like.inference.posterior.free_parameters import check_free, find_parameter, leaf_of
 from rubix_like.inference.request import read_request
-from rubix_like.readers import model_readers
 
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "LAST": 5000.0}
 """Constants of the foreign cube."""
@@ -75,19 +75,17 @@ def galaxy_of(components):
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    """Of the cube without noise, its errors those of S/N 30; fewer points are chosen at first than would do. It was
-    stopped between the two searches, and went on."""
+    """Of the cube without noise, its errors those of S/N 30; it begins with fewer points than would do. It was stopped
+    between the two searches, and went on."""
     place = tmp_path_factory.mktemp("foreign") / "small.fits"
     output = place.with_name("fit.h5")
     with pytest.MonkeyPatch.context() as patch, optimised_programs():
-        patch.setattr(model_readers, "SPACING", 2 * model_readers.SPACING)
-        patch.setattr(model_readers, "FEWEST", 512)
-        patch.setattr(model_readers, "FEWEST_EFFECTIVE", 1)
+        patch.setattr(fitting, "AT_FIRST", 2048)
         for name, value in SMALL.items():
             patch.setattr(foreign_cube, name, value)
         foreign_cube.write_foreign_cube(place, seed=None)
         with patch.context() as stopped:
-            stopped.setattr(fitting, "finer_request", interrupt)
+            stopped.setattr(fitting, "parts_wanted", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 fit(configuration(), place, output=output)
         (checkpoint,) = output.parent.glob(".fit.h5*checkpoint.npz")
@@ -115,10 +113,36 @@ def test_the_truth_comes_back_without_bias(result):
 def test_the_error_of_the_quadrature_is_stated(result):
     at_first, note = [own for own in result.notes if "quadrature" in own]
     assert at_first.startswith("the quadrature points chosen at first (2048 of disc) erred by ")
-    assert at_first.endswith("fitted again from there with galaxy.points: 16384")
+    assert at_first.endswith(f"fitted again from there with galaxy.points: {points_in(result)}")
+    assert 2048 < points_in(result) <= 16384
     assert "errs by 0.0" in note
     assert "set galaxy.points" not in note
     assert "sigma and all others by less" in note
+
+
+def points_in(result):
+    """The number of quadrature points that a result was found with."""
+    return load_config(yaml.safe_load(result.config)).galaxy.points
+
+
+@pytest.mark.slow(20)
+def test_the_model_of_many_points_is_the_mean_of_its_parts(result):
+    """It is that which is posed with all its points at once."""
+    config = load_config(configuration(), overrides={"galaxy.points": points_in(result)})
+    whole = log_posterior(config, result.model, sigma=1.0)
+    at = whole.to_unconstrained(result.values)
+    peak = np.max(result.model.flux)
+    assert np.max(np.abs(np.asarray(whole.flux(at)) - result.model.flux)) < 1e-4 * peak  # engine.tolerance: 1e-3
+    assert float(whole.problem.posterior.forward.source.numbers[0]) == points_in(result)
+
+
+@pytest.mark.slow(20)
+def test_a_start_goes_on_with_more_points(result):
+    """It is one start, its trace that of both searches."""
+    assert len(result.starts.loss) == 1
+    trace = result.starts.trace_loss[0]
+    assert np.count_nonzero(np.isfinite(trace)) == result.starts.n_step[0]
+    assert any("fit.starts: 1" in note for note in result.notes)
 
 
 @pytest.mark.slow(20)
@@ -126,7 +150,7 @@ def test_what_begins_at_the_fit_has_its_points(result):
     """Those of a sampling are the fit's, unless the configuration says how many."""
     request = read_request(configuration(), result.model, None, None, {})
     assert request.config.galaxy.points is None
-    assert points_of(like_fitted(request, result)) == 16384
+    assert points_of(like_fitted(request, result)) == points_in(result)
     assert like_fitted(with_points(request, 4096), result).model.galaxy.points == 4096
 
 

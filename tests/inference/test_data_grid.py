@@ -10,7 +10,7 @@ from small import fit_section
 
 from rubix_like import ConfigError, ObservedCube, Pipeline, load_config, read_observed, run
 from rubix_like.extend import Footprint, WavelengthBins, check_same_grid, on_grid_of, to_air
-from rubix_like.inference.posterior.problem import for_model
+from rubix_like.inference.posterior.model_settings import model_config
 
 BASE = {"observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
 
@@ -122,7 +122,7 @@ def test_a_model_without_noise_has_a_layout_that_needs_none():
         overrides={"noise.signal_to_noise": 30, "output": {"path": "x.fits", "layout": "manga"}},
     )
     settings = fit_section(free={"observation.velocity_offset": {"normal": [0, 100]}})
-    assert for_model(config, settings, noise=None).output.layout == "default"
+    assert model_config(config, settings, "nearest", noise=None).output.layout == "default"
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from rubix_like import ConfigError, Pipeline, load_config, log_posterior, make_m
 from rubix_like.cube.observed.observed_spectrum import read_spectrum
 from rubix_like.cube.observed.reading_observed import read_image
 from rubix_like.extend import Footprint, WavelengthBins
+from rubix_like.inference.data_grid import cells_of, displacement_of
+from rubix_like.inference.data_sets import band_of
 from rubix_like.inference.samplers.predictive import models_of_draws, predict
-from rubix_like.inference.sets.data_sets import band_of
-from rubix_like.inference.sets.joint_forward import cells_of, displacement_of
 
 SHAPE = (3, 3, 31)
 CONFIG = {

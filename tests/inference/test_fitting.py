@@ -180,12 +180,19 @@ def interrupted_after(count):
 
 
 def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
-    """Ended twice: at its start, and between two steps."""
+    """Ended twice, between two steps: the best so far is written, and says that it is no more than that."""
     output = tmp_path / "fit.h5"
-    for count in (1, 3):
-        with pytest.raises(KeyboardInterrupt):
+    for count, step in ((1, 1), (3, 3)):
+        with pytest.raises(
+            KeyboardInterrupt, match=rf"stopped after step {step} of start 1 of .*the same command goes on"
+        ):
             fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(count))
-    assert [path.name for path in tmp_path.iterdir()] == [".fit.h5.rubix-like-checkpoint.npz"]
+        so_far = FitResult.read(output)
+        assert not so_far.converged
+        assert "the search has not converged (it was interrupted" in so_far.summary().splitlines()[0]
+        assert so_far.starts.n_step.sum() == step
+    files = {"fit.h5", "fit_model.fits", "fit_residual.fits"}
+    assert {path.name for path in tmp_path.iterdir()} == {*files, ".fit.h5.rubix-like-checkpoint.npz"}
     free = {**CONFIG["fit"]["free"], "dust.a_v": {"uniform": [0, 2]}}
     with pytest.raises(ConfigError, match=r"differs in: free parameters or priors\. Write"):
         fit(CONFIG, data(), free, galaxy=galaxy(), output=output)
@@ -194,10 +201,15 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
     assert "fitting 2 numbers, going on after" in shown.getvalue()
     assert_same(result, fitted())
     assert_same(FitResult.read(output), result)
-    assert {path.name for path in tmp_path.iterdir()} == {"fit.h5", "fit_model.fits", "fit_residual.fits"}
+    assert {path.name for path in tmp_path.iterdir()} == files
     residual = Cube.read(tmp_path / "fit_residual.fits")
     np.testing.assert_allclose(residual.flux[data().used], result.residual.flux[data().used], rtol=1e-6)
     assert read_observed(tmp_path / "fit_residual.fits").used.sum() == result.quality.n_voxel
+
+
+def test_a_fit_without_files_says_where_it_was_interrupted():
+    with pytest.raises(KeyboardInterrupt, match="the fit stopped after step 2 of start 1 of "):
+        fit(CONFIG, data(), galaxy=galaxy(), progress=interrupted_after(2))
 
 
 @pytest.mark.parametrize(

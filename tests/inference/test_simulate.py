@@ -27,10 +27,10 @@ from rubix_like import (
     simulate_observations,
 )
 from rubix_like.extend import Progress, draw_base
+from rubix_like.inference.posing import pose_model
 from rubix_like.inference.simulation import training_sets as module
 from rubix_like.inference.simulation.parameter_draws import PriorDraws, words_for
 from rubix_like.inference.simulation.simulation_files import open_folder, shard_path, write_shard
-from rubix_like.inference.simulation.training_sets import plan_simulations
 from rubix_like.runtime.mesh.mesh import pad_on_host
 
 PRIORS = {
@@ -432,7 +432,7 @@ def test_new_particles_have_room_for_the_fastest_of_a_million_cubes():
         own = {"free": {"observation.inclination": {"uniform": [0, 90]}}, "particles": particles, "n": 2}
         config = settings(engine=engine, galaxy=galaxy, simulate=own)
         request = module.read_simulation_request(config, None, None, None, {})
-        limits[particles] = float(plan_simulations(request.config, None, lambda *_: None).pipeline.velocity_limit)
+        limits[particles] = float(pose_model(request.config, None, lambda *_: None).pipeline.velocity_limit)
     fastest = 60 * scipy.stats.chi(3).isf(1e-3 / (1e6 * 40))
     assert fastest < limits["new"] < 2 * (fastest + 150)
     assert limits["same"] < fastest

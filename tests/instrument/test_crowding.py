@@ -10,7 +10,7 @@ from thread_team import run_team
 import rubix_like as rl
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.extend import resolve, take_census
-from rubix_like.inference.posterior.problem import notes_on_run, with_fit_deposit
+from rubix_like.inference.posterior.model_settings import deposit_of_fit, notes_on_run
 from rubix_like.instrument.crowding import ENOUGH, Crowding, choose_deposit, element_side
 from rubix_like.runs.batch.blocks import load_for
 from rubix_like.runs.batch.entries import read_entries
@@ -218,7 +218,7 @@ FREE = {
 )
 def test_a_fit_has_the_deposit_that_its_gradient_needs(free, asked, expected):
     settings = config(fit={"free": {name: FREE[name] for name in free}}).fit
-    assert with_fit_deposit(config(deposit=asked), settings).engine.deposit == expected
+    assert deposit_of_fit(config(deposit=asked), settings) == expected
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def test_the_deposit_of_a_run_travels_in_its_file(sparse, tmp_path, name, layout
     meta = rl.read_observed(tmp_path / name).meta
     assert meta["deposit"] == "smoothed"
     assert "deposit: smoothed" in str(meta["config"])
-    assert with_fit_deposit(run, run.fit, galaxy, meta).engine.deposit == "smoothed"
+    assert deposit_of_fit(run, run.fit, galaxy, meta) == "smoothed"
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_the_deposit_of_a_run_travels_in_its_file(sparse, tmp_path, name, layout
 )
 def test_a_fit_takes_the_deposit_of_its_data(made, free, expected):
     settings = config(fit={"free": {free: FREE[free]}}).fit
-    assert with_fit_deposit(config(), settings, data={"deposit": made}).engine.deposit == expected
+    assert deposit_of_fit(config(), settings, data={"deposit": made}) == expected
 
 
 @pytest.mark.slow
@@ -278,9 +278,9 @@ def test_smoothed_data_are_refused_for_a_model_without_lengths(tmp_path):
     run = config(psf={"fwhm": 0.5}, galaxy={"reader": "synthetic", "n_stars": 50}, **free)
     data = rl.run(run, output=tmp_path / "a.fits", quiet=True).meta
     with pytest.raises(ConfigError, match=r"engine.deposit: expected stars with smoothing lengths .*: tsc"):
-        with_fit_deposit(run, run.fit, data=data)
+        deposit_of_fit(run, run.fit, data=data)
     tsc = load_config(run, overrides={"engine.deposit": "tsc"})
-    assert with_fit_deposit(tsc, tsc.fit, data=data).engine.deposit == "tsc"
+    assert deposit_of_fit(tsc, tsc.fit, data=data) == "tsc"
     (note,) = notes_on_run(data, {**data, "deposit": "tsc"})
     assert "engine.deposit: smoothed, the model with tsc" in note
 

@@ -45,6 +45,7 @@ def test_every_key_is_listed_and_every_listed_key_is_made():
 
 
 def test_keys_are_dotted_and_mistakes_are_sentences():
+    assert list(list_notes()) == sorted(list_notes())
     for key, mistake in list_notes().rows:
         assert re.fullmatch(r"[a-z_]+\.[a-z_]+|unknown", key)
         assert re.fullmatch(r"[A-Z].*\.|log10.*\.|chi\^2.*\.|BUNIT.*\.", mistake), key
@@ -70,6 +71,7 @@ def test_a_note_is_text():
     assert json.loads(json.dumps([note])) == [note]
     assert type(note.text) is str
     assert note.mistake == dict(list_notes().rows)["psf.widened"]
+    assert described(note.about("muse")) == ("psf.widened", "muse: stars are seen wider", "warning")
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda note: pickle.loads(pickle.dumps(note))])

@@ -24,8 +24,11 @@ from rubix_like.runtime.registry import Registry
 
 PositiveKpc = Annotated[Kpc, Field(gt=0)]
 Length = Annotated[PositiveKpc, Parameter(moves=True)]
+ScaleLength = Annotated[PositiveKpc, Parameter(moves=True, role="scale_length")]
+HalfLight = Annotated[PositiveKpc, Parameter(moves=True, role="half_light_radius")]
+Width = Annotated[PositiveKpc, Parameter(moves=True, role="width")]
 Turnover = Annotated[PositiveKpc, Parameter()]
-Velocity = Annotated[Kms, Parameter()]
+Velocity = Annotated[Kms, Parameter(role="rotation")]
 NotNegativeKms = Annotated[Kms, Field(ge=0)]
 Dispersion = Annotated[NotNegativeKms, Parameter()]
 LogAge = Annotated[Number, Field(ge=6.0, le=LARGEST_LOG_AGE), Parameter(axis="age")]
@@ -62,7 +65,7 @@ class ExponentialLight(AbstractKind):
 
     built_by: ClassVar[str] = "rubix_like.galaxy.components.light:Exponential"
     profile: Literal["exponential"]
-    scale_length: Length
+    scale_length: ScaleLength
     """Scale length of the exponential."""
 
 
@@ -71,7 +74,7 @@ class TruncatedLight(AbstractKind):
 
     built_by: ClassVar[str] = "rubix_like.galaxy.components.light:Truncated"
     profile: Literal["truncated"]
-    scale_length: Length
+    scale_length: ScaleLength
     """Scale length of the exponential."""
     truncation_radius: Length
     """Where the profile turns to the outer scale length."""
@@ -84,7 +87,7 @@ class SersicLight(AbstractKind):
 
     built_by: ClassVar[str] = "rubix_like.galaxy.components.light:Sersic"
     profile: Literal["sersic"]
-    effective_radius: Length
+    effective_radius: HalfLight
     """Radius within which half of the light is, face-on."""
     index: Annotated[Number, Field(ge=0.5, le=8), Parameter(moves=True)]
     """Sersic's n: 1 for an exponential, 4 for de Vaucouleurs' law."""
@@ -95,7 +98,7 @@ class RingLight(AbstractKind):
 
     built_by: ClassVar[str] = "rubix_like.galaxy.components.light:Ring"
     profile: Literal["ring"]
-    radius: Length
+    radius: Width
     """Radius of the ring."""
     width: Length
     """Standard deviation across the ring."""
@@ -106,7 +109,7 @@ class GaussianLight(AbstractKind):
 
     built_by: ClassVar[str] = "rubix_like.galaxy.components.light:Gaussian"
     profile: Literal["gaussian"]
-    sigma: Length
+    sigma: Width
     """Standard deviation along an axis."""
 
 
@@ -186,7 +189,7 @@ class SplineCurve(AbstractKind):
     curve: Literal["spline"]
     radii: Annotated[tuple[PositiveKpc, ...], Field(min_length=2)]
     """Radii of the knots, increasing."""
-    speeds: Annotated[tuple[Kms, ...], Parameter()]
+    speeds: Annotated[tuple[Kms, ...], Parameter(role="rotation")]
     """Speed at each knot."""
 
     @model_validator(mode="after")

@@ -129,7 +129,7 @@ class ComponentSettings(AbstractSettings):
 
     name: str
     """The component's name in the names of its parameters."""
-    mass: Annotated[Annotated[Msun, Field(gt=0)] | None, Parameter()] = None
+    mass: Annotated[Annotated[Msun, Field(gt=0)] | None, Parameter(role="mass")] = None
     """Mass of the component at birth; null: it is gas, with `lines`."""
     light: Light
     """Surface density in the component's plane."""
@@ -143,11 +143,11 @@ class ComponentSettings(AbstractSettings):
     """Ages and metallicities of the stars; null: it is gas, with `lines`."""
     lines: ComponentLinesSettings | None = None
     """Emission lines of a component of gas; null: it has stars, with `mass` and `population`."""
-    center: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True)] = (0.0, 0.0)
+    center: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True, role="centre")] = (0.0, 0.0)
     """East and North of the component's centre from the galaxy's."""
-    inclination: Annotated[Degree, Parameter(moves=True)] = 0.0
+    inclination: Annotated[Degree, Parameter(moves=True, role="inclination")] = 0.0
     """Inclination of the component, added to that of the observation."""
-    position_angle: Annotated[Degree, Parameter(moves=True)] = 0.0
+    position_angle: Annotated[Degree, Parameter(moves=True, role="position_angle")] = 0.0
     """Position angle of the component, added to that of the observation."""
 
     warp: WarpSettings | None = None

@@ -43,17 +43,19 @@ class SyntheticReader(AbstractSettings):
     """Another seed gives other particles."""
     draws: Draws = "random"
     """`sobol`: evenly spread base draws, whose particle noise is lower; `random`: independent ones."""
-    stellar_mass: Annotated[Msun, Field(gt=0), Parameter()] = DEFAULTS["stellar_mass"]
+    stellar_mass: Annotated[Msun, Field(gt=0), Parameter(role="mass")] = DEFAULTS["stellar_mass"]
     """Mass at birth, disc and bulge together."""
     bulge_fraction: Annotated[Number, Field(ge=0, le=1), Parameter()] = DEFAULTS["bulge_fraction"]
     """Share of `stellar_mass` in the bulge."""
-    disc_scale_length: Size = DEFAULTS["disc_scale_length"]
+    disc_scale_length: Annotated[PositiveKpc, Parameter(moves=True, role="scale_length")] = DEFAULTS[
+        "disc_scale_length"
+    ]
     """Scale length of the exponential disc."""
     disc_scale_height: Size = DEFAULTS["disc_scale_height"]
     """Height h of sech^2(z / h)."""
     bulge_effective_radius: Size = DEFAULTS["bulge_effective_radius"]
     """Projected half-mass radius."""
-    rotation_velocity: Annotated[Kms, Parameter()] = DEFAULTS["rotation_velocity"]
+    rotation_velocity: Annotated[Kms, Parameter(role="rotation")] = DEFAULTS["rotation_velocity"]
     """V of V (2 / pi) arctan(R / `turnover_radius`)."""
     turnover_radius: Annotated[PositiveKpc, Parameter()] = DEFAULTS["turnover_radius"]
     """Where the rotation has reached half of V."""

@@ -13,15 +13,16 @@ is compiled for their number, and no more memory is taken than for the fit. What
 `times`^1.7 in its square for Sobol draws, by `times` for random ones, and so is the bias.
 
 The quadrature of smooth components with N points is compared with that of the rule of `TIMES` N points, the mean of
-models of its parts, each of N. The error of the finer rule is left out.
+models of its parts, each of N. The error of the finer rule is left out. A fit begins with `AT_FIRST` points; where
+these err by too much at its end, all rules of 2, 4, 8, ... times as many are compared with the largest one, of whose
+parts they consist.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -40,7 +41,7 @@ from rubix_like.inference.posterior.posterior import (
     group_of,
     is_dense,
     linear_of,
-    mean_tangent,
+    mean_of,
     on_mesh,
     tangents,
     tangents_at,
@@ -239,7 +240,7 @@ def _mean_tangent(posterior: Posterior, latent: Group, sets: BaseDraws, count: i
             other = with_draws(posterior, draws)
             yield tangents(other.forward, other.free, latent)
 
-    return mean_tangent(of_sets())
+    return mean_of(of_sets())
 
 
 TIMES: int = 4
@@ -269,9 +270,14 @@ class QuadratureError(NamedTuple):
     @property
     def wanted(self) -> int | None:
         """The number of points that would do, which may be more than there can be; None where there are enough."""
-        shift = abs(self._worst[1]) if self._worst else 0.0
-        excess = max(self.largest / PART_OF_NOISE, shift / MOVES)
+        excess = self.excess
         return None if excess <= 1 else 2 ** int(np.ceil(np.log2(excess))) * max(self.numbers.values())
+
+    @property
+    def excess(self) -> float:
+        """The error over the largest one that is allowed, of a voxel or of a value."""
+        shift = abs(self._worst[1]) if self._worst else 0.0
+        return max(self.largest / PART_OF_NOISE, shift / MOVES)
 
     @property
     def trouble(self) -> str:
@@ -309,37 +315,106 @@ class QuadratureError(NamedTuple):
         return f"{text}; for less set galaxy.points: {min(wanted, MOST_POINTS)}{most}"
 
 
+AT_FIRST: int = 2**13
+"""Points of each component that a fit begins with where none are set: hardly slower than fewer."""
+
+MOST_PARTS: int = 32
+"""Times as many, at most, that it ends with."""
+
+_COMPARED = 16
+"""Parts of the rule that all smaller ones are compared with."""
+
+_SAFE = 0.7
+"""Part of the largest error that is allowed, up to which a rule is chosen: its error is measured where it ends."""
+
+
 def measure_quadrature(problem: Problem, latent: Float[ndarray, " latent"]) -> QuadratureError | None:
     """The error at some latents; None for a galaxy of another kind."""
     posterior = problem.posterior
     source = posterior.forward.source
     if not isinstance(source, ComponentsSource):
         return None
-    cube = flux_in_sigma(posterior, latent)
-    finer = np.zeros_like(cube)
-    for part in range(TIMES):
-        points = source.base.points(source.numbers, part, TIMES)
-        other = eqx.tree_at(lambda tree: tree.forward.source.points, posterior, points)
-        finer += flux_in_sigma(on_mesh(other, posterior.forward.main.layout.mesh), latent) / TIMES
-    error, used = cube - finer, np.asarray(posterior.likelihood.inverse_sigma) > 0
+    numbers = dict(zip(source.base.names, source.all_numbers, strict=True))
+    error, n_part = flux_in_sigma(posterior, latent), TIMES * (1 + len(source.more))
+    for flux in _flux_of_parts(posterior, source, latent, n_part):
+        error -= flux / n_part
+    return _error_of(posterior, numbers, _shifts(posterior, latent), error)
+
+
+def parts_wanted(problem: Problem, latent: Float[ndarray, " latent"]) -> int:
+    """The least number of parts, each of as many points as the problem has, whose quadrature errs by less than is
+    allowed at these latents."""
+    posterior = problem.posterior
+    source = posterior.forward.source
+    if not isinstance(source, ComponentsSource):
+        raise TypeError(f"expected a source of components, got {type(source).__name__}")
+    strides = [2**power for power in range(_COMPARED.bit_length())]
+    sums = {stride: np.zeros(posterior.likelihood.flux.shape) for stride in strides}
+    for number, flux in enumerate(_flux_of_parts(posterior, source, latent, _COMPARED)):
+        for stride in strides:
+            if number % stride == 0:
+                sums[stride] += flux * (stride / _COMPARED)
+    numbers, shifts, excess = dict(zip(source.base.names, source.numbers, strict=True)), _shifts(posterior, latent), 1.0
+    for stride in reversed(strides[1:-1]):
+        found = _error_of(posterior, numbers, shifts, sums[stride] - sums[1])
+        excess = found.excess / _SAFE
+        if excess <= 1:
+            return _COMPARED // stride
+    return _COMPARED if excess <= TIMES / 2 else MOST_PARTS
+
+
+def in_parts(posterior: Posterior, n_part: int) -> Posterior:
+    """The posterior of smooth components with so many times the quadrature points, in as many parts: their models are
+    made one after the other, by the program of the fit."""
+    source = posterior.forward.source
+    if not isinstance(source, ComponentsSource):
+        raise TypeError(f"expected a source of components, got {type(source).__name__}")
+    forward = dataclasses.replace(posterior.forward, source=source.of_parts(n_part))
+    return on_mesh(dataclasses.replace(posterior, forward=forward), posterior.forward.main.layout.mesh)
+
+
+def _flux_of_parts(
+    posterior: Posterior, source: ComponentsSource, latent: Float[ndarray, " latent"], n_part: int
+) -> Iterator[Float[ndarray, "y x wave"]]:
+    """The models, in units of the data's sigma, with each part of the rule of so many times the points of one part, by
+    the program of the fit."""
+    mesh = posterior.forward.main.layout.mesh
+    for part in range(n_part):
+        own = dataclasses.replace(source, points=source.base.points(source.numbers, part, n_part), more=())
+        forward = dataclasses.replace(posterior.forward, source=own)
+        yield flux_in_sigma(on_mesh(dataclasses.replace(posterior, forward=forward), mesh), latent)
+
+
+def _error_of(
+    posterior: Posterior,
+    numbers: dict[str, int],
+    shifts: Callable[[Float[ndarray, "y x wave"]], dict[str, float] | None],
+    error: Float[ndarray, "y x wave"],
+) -> QuadratureError:
+    """The error of a cube in words."""
+    used = np.asarray(posterior.likelihood.inverse_sigma) > 0
     return QuadratureError(
         largest=float(np.abs(error[used]).max()),
         rms=float(np.sqrt(np.mean(error[used] ** 2))),
-        shift=_shift(posterior, latent, error),
-        numbers=dict(zip(source.base.names, source.numbers, strict=True)),
+        shift=shifts(error),
+        numbers=numbers,
     )
 
 
-def _shift(
-    posterior: Posterior, latent: Float[ndarray, " latent"], error: Float[ndarray, "y x wave"]
-) -> dict[str, float] | None:
-    """(J^T J + 1)^-1 J^T error of every latent over its standard deviation, J being the slopes of the voxels alone;
-    None where there is no room for them."""
-    if not is_dense(posterior.free.n_latent, error.size):
-        return None
-    inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
-    slopes = np.asarray(tangents_at(posterior, latent).slopes)[0] * inverse_sigma
+def _shifts(
+    posterior: Posterior, latent: Float[ndarray, " latent"]
+) -> Callable[[Float[ndarray, "y x wave"]], dict[str, float] | None]:
+    """The function from an error to (J^T J + 1)^-1 J^T error of every latent over its standard deviation, J being the
+    slopes of the voxels alone, of one part of the points; to None where there is no room for them."""
+    if not is_dense(posterior.free.n_latent, posterior.likelihood.flux.size):
+        return lambda error: None  # noqa: ARG005
+    alone = dataclasses.replace(posterior, forward=next(iter(posterior.forward.in_parts())))
+    slopes = np.asarray(tangents_at(alone, latent).slopes)[0] * np.asarray(posterior.likelihood.inverse_sigma)
     flat = slopes.reshape(len(slopes), -1)
     covariance = np.linalg.inv(flat @ flat.T + np.eye(len(flat)))
-    moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
-    return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
+
+    def shift(error: Float[ndarray, "y x wave"]) -> dict[str, float]:
+        moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
+        return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
+
+    return shift

@@ -321,7 +321,7 @@ def notes_on_search(
         Note("search.failed_start", f"start {number + 1} failed: {reasons[number]}", WARNING)
         for number in np.flatnonzero(starts.failed)
     ]
-    behind = np.where(starts.failed, np.nan, starts.loss - starts.loss[lowest])
+    behind = np.where(starts.failed | ~np.isfinite(starts.loss), np.nan, starts.loss - starts.loss[lowest])
     notes += [
         Note("search.given_up", f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}")
         for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
@@ -339,6 +339,20 @@ def notes_on_search(
             )
         )
     return [*notes, *(Note("search.other_optimum", other.sentence, WARNING) for other in others)]
+
+
+def notes_on_one_start(asked: int, n_start: int) -> list[Note]:
+    """Says what was not looked at where the settings ask for one start."""
+    if asked > 1 or n_start > 1:
+        return []
+    return [
+        Note(
+            "search.one_start",
+            "fit.starts: 1: one start was made, from one place; no other maximum was looked for, neither with the "
+            "other side of the galaxy receding nor at other ages and metallicities of the SSP library; raise "
+            "fit.starts",
+        )
+    ]
 
 
 def trouble_of(starts: SearchState) -> str:

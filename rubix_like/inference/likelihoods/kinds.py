@@ -24,7 +24,7 @@ from scipy.linalg import get_lapack_funcs, solve_triangular
 
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.plug_ins import LIKELIHOODS
-from rubix_like.config.sections.fit import FitSettings, LikelihoodSettings
+from rubix_like.config.sections.fit import LikelihoodSettings
 from rubix_like.cube.fibres.covariance import SpaxelCorrelations
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.errors import ConfigError, suggest
@@ -384,29 +384,6 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     if fault is not None:
         raise ConfigError(f"fit.likelihood: {fault}; check its log_density")
     return errors
-
-
-def with_correlation(
-    likelihood: Any, observed: ObservedCube, settings: FitSettings, *, solved: bool, of_fibres: bool
-) -> tuple[Any, tuple[str, ...]]:
-    """The likelihood of one cube with the correlated errors that `fit.likelihood` asks for, and notes on its errors.
-
-    `solved`: whether populations are solved for; `of_fibres`: whether the model's spaxels are made of fibres. Raises
-    ConfigError for correlations that are not there, or cannot be used.
-    """
-    covariance, place = settings.likelihood.covariance, "fit.likelihood.covariance"
-    if isinstance(covariance, CovarianceSettings):
-        errors = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
-        return dataclasses.replace(likelihood, errors=errors), notes_on_errors(errors)
-    others = {
-        f"fit.likelihood.kind: {settings.likelihood.kind}": likelihood.errors is not None,
-        "fit.polynomial": settings.polynomial is not None,
-        "fit.model_error": settings.model_error is not None,
-        "a free-form population": solved,
-    }
-    against = next((name for name, given in others.items() if given), None)
-    found, notes = with_covariance_of_data(likelihood, observed, covariance, place, against, of_fibres=of_fibres)
-    return found, (*notes_on_errors(likelihood.errors), *notes)
 
 
 def with_covariance_of_data(

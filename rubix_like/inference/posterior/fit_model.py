@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -386,28 +386,52 @@ class SyntheticSource(AbstractParticleSource):
 class ComponentsSource(AbstractParticleSource):
     """A galaxy of smooth components: emitters at the same quadrature points whatever its parameters.
 
-    `points`: those of each component; `numbers` of them.
+    `points`: those of each component; `numbers` of them. `more`: further parts of the rule, each of as many points, so
+    that a model can be made part by part (`in_parts`), by the program of one.
     """
 
     base: SmoothGalaxy
     points: tuple[Points, ...]
     numbers: tuple[int, ...] = eqx.field(static=True)
+    more: tuple[tuple[Points, ...], ...] = ()
+
+    @property
+    def all_numbers(self) -> tuple[int, ...]:
+        """Points of each component, of all parts together."""
+        return tuple(number * (1 + len(self.more)) for number in self.numbers)
+
+    def in_parts(self) -> Iterator["ComponentsSource"]:
+        """A source of each part alone, the mean of whose models is that of all."""
+        for points in (self.points, *self.more):
+            yield dataclasses.replace(self, points=points, more=())
+
+    def of_parts(self, n_part: int) -> "ComponentsSource":
+        """The source with the rule of `n_part` times as many points as one part has, in so many parts."""
+        first, *more = (self.base.points(self.numbers, part, n_part) for part in range(n_part))
+        return dataclasses.replace(self, points=first, more=tuple(more))
 
     def part(self, numbers: tuple[int, ...]) -> "ComponentsSource":
         """The source of some of the components."""
         components = tuple(self.base.components[number] for number in numbers)
         base = SmoothGalaxy(components, tuple(self.base.names[number] for number in numbers))
         own = tuple(self.numbers[number] for number in numbers)
-        return ComponentsSource(base, tuple(self.points[number] for number in numbers), own)
+        first, *more = (tuple(points[number] for number in numbers) for points in (self.points, *self.more))
+        return ComponentsSource(base, first, own, tuple(more))
 
     def galaxy(self, values: Values) -> Galaxy:
         """The emitters of the galaxy with the values named `galaxy.COMPONENT.*`."""
-        return self._at(values).emitters(self.points)
+        return self._at(values).emitters(self._all_points(jnp.concatenate))
 
     def of_host(self, values: Values) -> Galaxy:
         """The particles for values on the host, by one program for all values."""
         source = jax.tree.map(np.asarray, self)
-        return emitted(source._at(values), source.points)
+        return emitted(source._at(values), source._all_points(np.concatenate))
+
+    def _all_points(self, joined: Callable[[Sequence[Any]], Any]) -> tuple[Points, ...]:
+        """The points of all parts, of each component."""
+        if not self.more:
+            return self.points
+        return jax.tree.map(lambda *parts: joined(parts), self.points, *self.more)
 
     def _at(self, values: Values) -> SmoothGalaxy:
         own = _below(values, GALAXY)
@@ -478,6 +502,15 @@ class AbstractForward(eqx.Module):
     @abstractmethod
     def shape(self) -> tuple[int, int, int]:
         """(y, x, wave) of the flux of `observed`."""
+
+    def in_parts(self) -> "Iterator[AbstractForward]":
+        """The model of each part of the source alone: their mean is the model. Itself where there is one."""
+        source = self.source
+        if not (isinstance(source, ComponentsSource) and source.more):
+            yield self
+            return
+        for part in source.in_parts():
+            yield dataclasses.replace(self, source=part)
 
     @property
     @abstractmethod

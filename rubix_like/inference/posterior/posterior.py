@@ -13,7 +13,7 @@ alone.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -455,30 +455,43 @@ class Tangent(eqx.Module):
 def models(forward: AbstractForward, free: Free, latent: Group) -> Modelled:
     """The model of every start; not to be traced."""
     if 8.0 * free.n_latent * np.prod(forward.shape) > _ROOM:
-        return flux_alone(forward, free, latent)
-    return linearised(forward, free, latent, np.int32(0))[0]
+        return mean_of(flux_alone(part, free, latent) for part in forward.in_parts())
+    return mean_of(linearised(part, free, latent, np.int32(0))[0] for part in forward.in_parts())
 
 
 def tangents(forward: AbstractForward, free: Free, latent: Group) -> Tangent:
     """The tangent of the model of every start; not to be traced."""
-    modelled, slopes = linearised(forward, free, latent, np.int32(free.n_latent))
-    return Tangent(modelled.flux, slopes[0], modelled.roughness, slopes[1])
+
+    def of_part(part: AbstractForward) -> Tangent:
+        modelled, slopes = linearised(part, free, latent, np.int32(free.n_latent))
+        return Tangent(modelled.flux, slopes[0], modelled.roughness, slopes[1])
+
+    return mean_of(of_part(part) for part in forward.in_parts())
 
 
-def mean_tangent(parts: Iterable[Tangent]) -> Tangent:
-    """The mean of tangents at the same latents, which lies where they do; by numpy, without a program. One part at a
-    time is in memory."""
-    total, places, count = [], [], 0
+Part = TypeVar("Part", Modelled, Tangent)
+
+
+def mean_of(parts: Iterable[Part]) -> Part:
+    """The mean of models, or tangents, of parts of the particles, each as if it were all, at the same latents; it lies
+    where they do. By numpy, without a program, and one part at a time is in memory. Counters of particles are sums."""
+    total, count, places, first = [], 0, [], None
     for count, part in enumerate(parts, start=1):
-        leaves = jax.tree.leaves(part)
-        if count == 1:
-            total, places = [np.array(leaf) for leaf in leaves], [leaf.sharding for leaf in leaves]
+        if first is None:
+            first = part
             continue
+        leaves = jax.tree.leaves(part)
+        if count == 2:
+            total, places = zip(*((np.array(leaf), leaf.sharding) for leaf in jax.tree.leaves(first)), strict=True)
         for sum_so_far, leaf in zip(total, leaves, strict=True):
             np.add(sum_so_far, np.asarray(leaf), out=sum_so_far)
-    if not count:
-        raise ValueError("expected at least one tangent, got none")
-    return Tangent(*(jax.device_put(own / count, place) for own, place in zip(total, places, strict=True)))
+    if first is None:
+        raise ValueError("expected at least one part, got none")
+    if count == 1:
+        return first
+    means = [own if np.issubdtype(own.dtype, np.integer) else own / count for own in total]
+    placed = [jax.device_put(own, place) for own, place in zip(means, places, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(first), placed)
 
 
 @jax.jit

@@ -142,14 +142,15 @@ class ResultFiles:
         for path in self.places(None):
             check_writable(path, 6 * size)
 
-    def write(self, result: "FitResult | SampleResult") -> None:
-        """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
+    def write(self, result: "FitResult | SampleResult", *, goes_on: bool = False) -> None:
+        """The cubes, and the result last, so that what has a result is complete; then the checkpoints go, unless the
+        fit is to go on."""
         for what, path in self.cubes.items():
             write_cube(getattr(result, what), path, overwrite=True)
             for name, of_set in result.sets.items():
                 write_cube(of_set.cubes[what], _place_of_set(path, name), overwrite=True)
         result.write(self.result, overwrite=True)
-        for checkpoint in self.checkpoints:
+        for checkpoint in () if goes_on else self.checkpoints:
             checkpoint.unlink(missing_ok=True)
 
 

@@ -16,6 +16,7 @@ from scipy.interpolate import CubicSpline
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.footprint import Footprint
 from rubix_like.inference.posterior.fit_model import GALAXY, Free, FreeParameter
+from rubix_like.inference.posterior.free_parameters import declarations_of
 
 FASTEST: float = 1000.0
 """Largest shift that is tried, km/s."""
@@ -224,24 +225,12 @@ ADAPTIVE: float = 1.1615
 """Standard deviation by adaptive moments (`sketch.moments`) of an exponential disc's light, in scale lengths R: the
 solution s of <r^2 exp(-r^2 / 2 s^2)> = s^2 <exp(-r^2 / 2 s^2)>, averaged over exp(-r / R)."""
 
-_SIZES: Mapping[str, float] = {
-    "light.scale_length": 1.0,
-    "light.effective_radius": _HALF_LIGHT,
-    "light.sigma": ADAPTIVE,
-    "light.radius": ADAPTIVE,
-}
+_SIZES: Mapping[str, float] = {"scale_length": 1.0, "half_light_radius": _HALF_LIGHT, "width": ADAPTIVE}
 """Lengths in scale lengths of the exponential disc with the same adaptive moments. Those of a Gaussian's light are its
 own variance; those of a thin ring, seen face-on, its radius squared."""
 
-_SPEEDS: tuple[str, ...] = ("rotation.velocity", "rotation.speeds")
-
 _AGAINST = 0.25
 """Share of the guesses in which a component turns the other way than the cube as a whole."""
-
-_ANGLES: tuple[str, ...] = ("inclination", "position_angle", "center")
-
-KEYS: frozenset[str] = frozenset({*_SIZES, *_SPEEDS, *_ANGLES})
-"""Parameters of a component that can be guessed from the cube."""
 
 
 @dataclass(frozen=True)
@@ -278,12 +267,8 @@ def component_values(
     position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
     if its prior has both signs and there are several, or the angle is not free.
     """
-    shown = [
-        parameter
-        for parameter in free.parameters
-        if _key(parameter.name) in KEYS and _key(parameter.name) not in seen.observed
-    ]
-    several = sum(_key(own.name) in _SPEEDS for own in shown) > 1
+    shown = [own for own in free.parameters if component_of(own.name) and role_of(own.name) in _SHOWN - seen.observed]
+    several = sum(role_of(own.name) == "rotation" for own in shown) > 1
     return {own.name: _guess(own, free, seen, pose, generator, several=several) for own in shown}
 
 
@@ -291,25 +276,24 @@ def _guess(
     parameter: FreeParameter, free: Free, seen: Seen, pose: Pose, generator: np.random.Generator, *, several: bool
 ) -> Float[ndarray, "count ..."]:
     """Values of one parameter; `several`: whether there are speeds of several components."""
-    key = _key(parameter.name)
-    if key in _SIZES:
-        return _SIZES[key] * seen.size
-    if key in _SPEEDS:
-        component = parameter.name.removeprefix(GALAXY).partition(".")[0]
-        turned = _turns(component, free, seen, pose)
+    role = role_of(parameter.name)
+    if role in _SIZES:
+        return _SIZES[role] * seen.size
+    if role == "rotation":
+        turned = _turns(component_of(parameter.name), free, seen, pose)
         speed = seen.speed * _way(turned, len(seen.speed), generator, several=several)
         low, high = (np.asarray(parameter.prior.value(np.full(parameter.shape, end))) for end in (-2.0, 2.0))
         speeds = np.broadcast_to(speed.reshape(-1, *(1 for _ in parameter.shape)), (len(speed), *parameter.shape))
         speeds = np.where(low >= 0, np.abs(speeds), speeds)
         return np.where(high <= 0, -np.abs(speeds), speeds)
-    return _left(key, seen, pose)
+    return _left(role, seen, pose)
 
 
-def _left(key: str, seen: Seen, pose: Pose) -> Float[ndarray, "count ..."]:
+def _left(role: str, seen: Seen, pose: Pose) -> Float[ndarray, "count ..."]:
     """The rest of a sketch for a component's angle or centre."""
-    if key == "center":
+    if role == "centre":
         return seen.centre - np.asarray(pose.offset)
-    if key == "inclination":
+    if role == "inclination":
         return seen.inclination - pose.inclination
     return seen.position_angle - pose.position_angle
 
@@ -332,26 +316,23 @@ def _way(
     return way * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
 
 
-def _key(name: str) -> str:
-    """The key below a component's name; empty for other names."""
-    return name.removeprefix(GALAXY).partition(".")[2] if name.startswith(GALAXY) else ""
+def component_of(name: str) -> str:
+    """The component that a parameter belongs to; empty for others."""
+    component, _, below = name.removeprefix(GALAXY).partition(".")
+    return component if name.startswith(GALAXY) and below else ""
 
 
-INCLINATION: str = "observation.inclination"
-POSITION_ANGLE: str = "observation.position_angle"
-OFFSET: str = "observation.offset"
-VELOCITY_OFFSET: str = "observation.velocity_offset"
-SCALE_LENGTH: str = GALAXY + "disc_scale_length"
-ROTATION: str = GALAXY + "rotation_velocity"
+def role_of(name: str) -> str:
+    """What a parameter is in the picture of a galaxy, as it declares; empty for others."""
+    declared = declarations_of([name])
+    return declared[name].mark.role if name in declared else ""
 
-SHOWN: frozenset[str] = frozenset({INCLINATION, POSITION_ANGLE, OFFSET, VELOCITY_OFFSET, SCALE_LENGTH, ROTATION})
-"""Parameters that can be guessed from the cube."""
 
-_OF_ALL = (SCALE_LENGTH, INCLINATION, POSITION_ANGLE, OFFSET, ROTATION)
+_SHOWN: frozenset[str] = frozenset({*_SIZES, "inclination", "position_angle", "centre", "systemic", "rotation"})
+"""Roles of parameters that can be guessed from the cube."""
+
+_OF_ALL = ("scale_length", "inclination", "position_angle", "centre", "rotation")
 """What components are guessed by, in the order of `Seen`."""
-
-_OBSERVED = {"inclination": INCLINATION, "position_angle": POSITION_ANGLE, "center": OFFSET}
-"""A component's own key -> the parameter of the observation that it is added to."""
 
 _MOST = 1.5
 """Largest latent of a parameter that is drawn from its prior."""
@@ -395,8 +376,7 @@ class Surroundings:
 
 def shown_among(names: Iterable[str]) -> bool:
     """Whether the cube shows any of these parameters."""
-    names = tuple(names)
-    return bool(SHOWN & set(names) or tuple(name for name in names if _key(name) in KEYS))
+    return any(role_of(name) in _SHOWN for name in names)
 
 
 def guesses(
@@ -404,12 +384,14 @@ def guesses(
 ) -> Float[ndarray, "count latent"]:
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
-    values = _values(sketch, around, generator, count)
-    speeds = [own for own in free.parameters if _key(own.name) in _SPEEDS]
+    known = _values(sketch, around, generator, count)
+    speeds = [own for own in free.parameters if component_of(own.name) and role_of(own.name) == "rotation"]
     if bool(speeds) and all(np.all(np.asarray(own.prior.value(np.full(own.shape, 2.0))) <= 0) for own in speeds):
-        values[POSITION_ANGLE] = values[POSITION_ANGLE] + 180.0
-    size, inclination, angle, centre, speed = (values[name] for name in _OF_ALL)
-    observed = frozenset(own for own, name in _OBSERVED.items() if name in free.names)
+        known["position_angle"] = known["position_angle"] + 180.0
+    whole = {name: role_of(name) for name in free.names if not component_of(name)}
+    values = {name: known[role] for name, role in whole.items() if role in known}
+    observed = frozenset(whole.values())
+    size, inclination, angle, centre, speed = (known[role] for role in _OF_ALL)
     seen = Seen(size, inclination, angle, centre, speed, observed)
     values |= component_values(free, seen, around.pose, generator)
     own_prior = np.asarray(free.own_normals(prior))
@@ -417,7 +399,7 @@ def guesses(
     for parameter, place in zip(free.parameters, free.places.values(), strict=True):
         if parameter.name in values:
             given = np.reshape(values[parameter.name], (count, -1))
-            given = _turned(parameter, given) if parameter.name.endswith(".position_angle") else given
+            given = _turned(parameter, given) if role_of(parameter.name) == "position_angle" else given
             latent[:, place] = _latents(parameter, given, latent[:, place])
     drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
     return np.asarray(free.of_own_normals(np.where(drawn[:, None], own_prior, latent)))
@@ -433,12 +415,12 @@ def _values(
     speed = sketch.rotation * _UNSMEARED ** generator.random(count) / sine
     size = scale_length_of(sketch, around) * 10 ** (_SIZE_SCATTER * generator.standard_normal(count))
     return {
-        INCLINATION: np.abs(tilt),
-        POSITION_ANGLE: _angles(sketch, generator, count),
-        OFFSET: centre,
-        VELOCITY_OFFSET: around.systemic + _SYSTEMIC_SCATTER * generator.standard_normal(count),
-        SCALE_LENGTH: size,
-        ROTATION: speed,
+        "inclination": np.abs(tilt),
+        "position_angle": _angles(sketch, generator, count),
+        "centre": centre,
+        "systemic": around.systemic + _SYSTEMIC_SCATTER * generator.standard_normal(count),
+        "scale_length": size,
+        "rotation": speed,
     }
 
 

@@ -44,6 +44,7 @@ class Status(IntEnum):
     DIVERGED = 7
     SATURATED = 8
     CREEPING = 9
+    INTERRUPTED = 10
 
 
 REASONS: Mapping[Status, str] = {
@@ -57,6 +58,7 @@ REASONS: Mapping[Status, str] = {
     Status.DIVERGED: "a step led to where the loss is not a finite number; try levenberg_marquardt",
     Status.SATURATED: "it was given up at the limits of its priors, where no slope leads back, for another candidate",
     Status.CREEPING: "it was given up far above a better start, where its loss hardly fell, for another candidate",
+    Status.INTERRUPTED: "it was interrupted; the same command goes on from there",
 }
 """Where a start is, in words."""
 
@@ -110,6 +112,14 @@ class AbstractOptimiser(eqx.Module):
 
         Not to be traced: it runs programs that are compiled once for all groups of this size and data of these shapes.
         """
+
+    def predicted_fall(self, state: State) -> Float[ndarray, " start"]:
+        """By how much the loss of each start would fall if the residuals were linear; infinite where that is not
+        known."""
+        form = getattr(state.memory, "form", None)
+        if not isinstance(form, NormalForm):
+            return np.full(len(state.status), np.inf)
+        return 0.5 * np.sum(np.asarray(form.projected) ** 2, axis=1)
 
 
 def chosen(pick: Array, these: Any, others: Any) -> Any:

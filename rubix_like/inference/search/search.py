@@ -11,7 +11,7 @@ flat where latents are large: a search that gets there finds no slope that leads
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import equinox as eqx
@@ -28,7 +28,6 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
 from rubix_like.inference.posterior.fit_model import (
-    GALAXY,
     STARS,
     ComponentsSource,
     Forward,
@@ -51,11 +50,12 @@ from rubix_like.inference.posterior.posterior import (
 from rubix_like.inference.posterior.priors import is_limited
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.search.guesses import (
-    VELOCITY_OFFSET,
     Pose,
     Sketch,
     Surroundings,
+    component_of,
     guesses,
+    role_of,
     shift_of,
     shown_among,
     sketch_of,
@@ -72,6 +72,7 @@ from rubix_like.inference.search.optimisers import (
 )
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+from rubix_like.runtime.progress import Report, silent
 
 STAR_MASS: str = STARS + "initial_mass"
 """The light of a spaxel is proportional to the masses of its stars."""
@@ -238,12 +239,6 @@ def _best_masses(
     return latent.at[place].set(new), jnp.where(kept, 1.0, factor)
 
 
-MASS: str = GALAXY + "stellar_mass"
-"""The whole cube of a synthetic galaxy is proportional to it."""
-
-_OF_COMPONENT = ".mass"
-"""Ends of the names of the masses of components, to all of which together a cube is proportional."""
-
 _PSF = "instrument.psf.fwhm"
 
 _HEAVIEST = 3.0
@@ -278,6 +273,7 @@ def choose_starts(
     mesh: Mesh,
     start: Latent | None = None,
     problem: Problem | None = None,
+    report: Report = silent,
 ) -> ChosenStarts:
     """The starts of a search: the lowest losses among guesses by the cube, or draws from the prior, and stars' that
     evolved from them, no two at the same place, and before them the one given.
@@ -289,24 +285,17 @@ def choose_starts(
     total = count * settings.candidates
     drawn = np.asarray(free.draw(settings.seed, total))
     if count and problem is not None and is_looked_at(problem) and shown_among(free.names):
-        drawn = _guessed(posterior, problem, mesh, total)
+        sketch, generator = sketched(problem), np.random.default_rng([settings.seed, _STREAM])
+        drawn = guesses(sketch, _surroundings(posterior, problem, mesh, sketch), free, generator, total)
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
     if settings.candidates > 1 and count:
-        drawn, loss = _graded(posterior, mesh, drawn)
+        drawn, loss = _graded(posterior, mesh, drawn, report)
         ordered = drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")]
         drawn = _apart(ordered, 2 * count)
         if problem is not None and is_unsure(problem):
             drawn = with_both_sides(free, drawn, ordered, count)
     return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
-
-
-def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
-    """Latents near what the cube shows."""
-    free, sketch = problem.posterior.free, sketched(problem)
-    around = _surroundings(posterior, problem, mesh, sketch)
-    generator = np.random.default_rng([problem.settings.seed, _STREAM])
-    return guesses(sketch, around, free, generator, count)
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
@@ -322,7 +311,7 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     if problem.sets:
         spectrum = problem.shown(spectrum[None, None]).sum(axis=(0, 1))
     shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
-    offset = free.value(VELOCITY_OFFSET, middle)
+    offset = free.value("observation.velocity_offset", middle)
     systemic = float(parameters.observation.velocity_offset if offset is None else offset) + shift
     return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
 
@@ -342,11 +331,13 @@ def _pose(problem: Problem) -> Pose:
 
 
 def _graded(
-    posterior: SquaredLoss, mesh: Mesh, drawn: Float[ndarray, "candidate latent"]
+    posterior: SquaredLoss, mesh: Mesh, drawn: Float[ndarray, "candidate latent"], report: Report
 ) -> tuple[Float[ndarray, "candidate latent"], Float[ndarray, " candidate"]]:
     """Latents, with the mass that fits best, and their losses."""
-    size = mesh.shape[SAMPLE_AXIS]
-    found = [_grade(posterior, mesh, drawn[begin : begin + size]) for begin in range(0, len(drawn), size)]
+    size, found = mesh.shape[SAMPLE_AXIS], []
+    for begin in range(0, len(drawn), size):
+        report("candidates", begin, len(drawn))
+        found.append(_grade(posterior, mesh, drawn[begin : begin + size]))
     latent, loss = (np.concatenate([graded_batch[part] for graded_batch in found])[: len(drawn)] for part in (0, 1))
     return latent, loss
 
@@ -402,11 +393,10 @@ def _scaled(
 
 def _masses(posterior: Posterior) -> list[FreeParameter]:
     """The free masses if the cube is proportional to them: that of a synthetic galaxy, or those of all components."""
-    free, source = posterior.free, posterior.forward.source
-    names = [MASS]
-    if isinstance(source, ComponentsSource):
-        names = [f"{GALAXY}{name}{_OF_COMPONENT}" for name in source.base.names]
-    return [free.parameters[free.names.index(name)] for name in names] if set(names) <= set(free.names) else []
+    source = posterior.forward.source
+    wanted = len(source.base.names) if isinstance(source, ComponentsSource) else 1
+    masses = [parameter for parameter in posterior.free.parameters if role_of(parameter.name) == "mass"]
+    return masses if len(masses) == wanted else []
 
 
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:
@@ -489,8 +479,10 @@ def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, 
     speeds with the other sign; None where nothing is free, or the priors have no other side."""
     normals = np.array(free.own_normals(np.asarray(latent)))
     values = free.split(np.asarray(free.flat(np.asarray(latent))))
-    angles = [parameter for parameter in free.parameters if parameter.name == "observation.position_angle"]
-    speeds = [parameter for parameter in free.parameters if _is_speed(parameter.name)]
+    roles = {parameter.name: role_of(parameter.name) for parameter in free.parameters}
+    turned = [parameter for parameter in free.parameters if roles[parameter.name] == "position_angle"]
+    angles = [parameter for parameter in turned if not component_of(parameter.name)]
+    speeds = [parameter for parameter in free.parameters if roles[parameter.name] == "rotation"]
     for own in angles or speeds:
         value = values[own.name]
         tries = (value - 180.0, value + 180.0) if angles else (-value,)
@@ -506,16 +498,12 @@ def _as_first(free: Free, latent: Float[ndarray, "candidate latent"]) -> Bool[nd
     """Whether the side that recedes is that of the first candidate, by position angles and signs of speeds."""
     same = np.ones(len(latent), bool)
     for own, values in free.split(np.asarray(free.flat(latent))).items():
-        if own.endswith("position_angle"):
+        if role_of(own) == "position_angle":
             same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
-        elif _is_speed(own):
+        elif role_of(own) == "rotation":
             signs = np.sign(values.reshape(len(values), -1).sum(axis=1))
             same ^= signs != signs[:1]
     return same
-
-
-def _is_speed(name: str) -> bool:
-    return name.endswith(("rotation.velocity", "rotation.speeds")) or name == GALAXY + "rotation_velocity"
 
 
 SATURATED: float = 3.5
@@ -534,40 +522,80 @@ ten times) in so many steps."""
 _CREPT, _LITTLE = 8, 0.01
 """Any start is given up that has gained less than this part of its distance to a better one in so many steps."""
 
+_FAR_ABOVE, _LEADS_THERE, _SLOW = 10.0, 0.5, 0.1
+"""A start is given up that is so far above a better one if its loss, were residuals linear, would fall by less than
+this part of the distance, and has fallen by less than the last part in its last two steps; and put aside, while others
+wait, that would fall by more than the first and has gained less than the last part of that in `_CREPT` steps."""
+
+_ENOUGH = 2
+"""Starts that have ended at the best place, from which on none that was given up is replaced."""
+
 _FRUITLESS: frozenset[Status] = FAILED | GIVEN_UP | {Status.STALLED}
 """Ends for which the next candidate begins."""
 
 
-def reviewed(before: SearchState, after: SearchState, free: Free) -> SearchState:
-    """A search after a step, without the starts that are given up, and with candidates in their place.
+def reviewed(
+    before: SearchState, after: SearchState, free: Free, falls: Mapping[int, float] | None = None, asked: int = 0
+) -> SearchState:
+    """A search after a step, without the starts that are given up, and with candidates in their place, until two of the
+    starts have ended at the best place. `falls`: by how much losses would fall if residuals were linear; `asked`: how
+    many starts the settings ask for.
 
     Where all have ended and the best was given up, that one is taken up again, and goes on to its end.
     """
-    verdicts = {int(start): _verdict(after, int(start), free) for start in after.slots[after.running]}
+    falls = falls or {}
+    verdicts = {
+        int(start): _verdict(after, int(start), free, falls.get(int(start), np.inf))
+        for start in after.slots[after.running]
+    }
     after = after.with_status({start: status for start, status in verdicts.items() if status is not Status.RUNNING})
     went_on = before.status == int(Status.RUNNING)
     ended = after.status[: len(went_on)]
     lost = np.count_nonzero(went_on & np.isin(ended, [int(status) for status in _FRUITLESS]))
-    after = after.with_starts(after.reserve[:lost], after.reserve[lost:])
     best = after.best
+    if np.count_nonzero(after.converged & (after.loss <= after.loss[best] + _BETTER)) >= _ENOUGH:
+        after = after.without_waiting(asked)
+    else:
+        after = after.with_starts(after.reserve[:lost], after.reserve[lost:])
     if after.finished and Status(int(after.status[best])) in GIVEN_UP and not _taken_up(after, after.latent[best]):
         after = after.with_starts(after.latent[best : best + 1], after.reserve)
     return after
 
 
-def _verdict(found: SearchState, start: int, free: Free) -> Status:
+def _verdict(found: SearchState, start: int, free: Free, fall: float) -> Status:
     """The verdict on a start that is running."""
     loss = found.loss[start]
     others = np.where(found.failed | (np.arange(len(found.loss)) == start), np.inf, found.loss)
-    behind = loss - np.min(others)
-    if behind > _BETTER and _gain(found, start, _CREPT) < _LITTLE * behind:
+    behind = float(loss - np.min(others))
+    waiting = int(np.count_nonzero(found.status == int(Status.WAITING)))
+    if _creeps(found, start, behind, fall, has_others=waiting > 0):
         return Status.CREEPING
     needed = 10 * _GAIN * behind if behind > _BETTER else _GAIN * loss
     if _gain(found, start, _WATCHED) >= needed or not is_saturated(free, found.latent[start]):
         return Status.RUNNING
-    alternatives = len(found.reserve) + np.count_nonzero(found.status == int(Status.WAITING))
+    alternatives = len(found.reserve) + waiting
     again = _taken_up(found, found.start[start], start)
     return Status.SATURATED if behind > _BETTER or (alternatives and not again) else Status.RUNNING
+
+
+def _creeps(found: SearchState, start: int, behind: float, fall: float, *, has_others: bool) -> bool:
+    """Whether a start hardly gets on: far above a better one, or away from its own predicted end while others wait.
+
+    Residuals that were linear would fall by as much as the start is behind where it leads to the better place.
+    """
+    gain = _gain(found, start, _CREPT)
+    if behind > _BETTER:
+        accepted = _last_falls(found, start)
+        ends_above = behind > _FAR_ABOVE and fall < _LEADS_THERE * behind and accepted < _SLOW * behind
+        return bool(ends_above or gain < _LITTLE * behind)
+    return has_others and _FAR_ABOVE < fall < np.inf and gain < _SLOW * fall
+
+
+def _last_falls(found: SearchState, start: int) -> float:
+    """The fall of a start's loss in the last two steps that were accepted; infinite where there were fewer."""
+    losses = found.trace_loss[start, : int(found.n_step[start])]
+    accepted = losses[np.flatnonzero(np.diff(losses, prepend=np.inf) < 0)]
+    return float(accepted[-3] - accepted[-1]) if len(accepted) > 2 else np.inf
 
 
 def _gain(found: SearchState, start: int, steps: int) -> float:
@@ -610,9 +638,11 @@ def search(
     resume: SearchState | None = None,
     starts: Float[ndarray, "start latent"] | None = None,
     cells: CellsSeen | None = None,
+    report: Report = silent,
 ) -> Iterator[SearchState]:
     """Yields a snapshot before the first step and after every step; in the last one all starts have ended. `starts`:
-    latents to begin at; None: they are chosen; `cells`: keeps the cells of the SSP library about the best place.
+    latents to begin at; None: they are chosen; `cells`: keeps the cells of the SSP library about the best place;
+    `report` is told of what is done between steps.
 
     As many starts are computed at once as the mesh of the problem's pipeline has devices along "sample"; where one
     ends, the next begins. A search resumed from any of its snapshots goes on as if it had not stopped. Raises
@@ -632,7 +662,7 @@ def search(
     )
     mesh = problem.pipeline.mesh
     return search_with(
-        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells
+        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells, report
     )
 
 
@@ -647,6 +677,7 @@ def search_with(
     problem: Problem | None = None,
     starts: Float[ndarray, "start latent"] | None = None,
     cells: CellsSeen | None = None,
+    report: Report = silent,
 ) -> Iterator[SearchState]:
     """The search for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked
     at."""
@@ -655,7 +686,8 @@ def search_with(
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
     snapshot = resume
     if snapshot is None:
-        chosen = choose_starts(placed, free, settings, mesh, start, problem) if starts is None else (starts, starts[:0])
+        chosen = (starts, starts[:0]) if starts is not None else ()
+        chosen = chosen or choose_starts(placed, free, settings, mesh, start, problem, report)
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
     steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
@@ -667,27 +699,38 @@ def search_with(
         )
     yield snapshot
     looked_at, cells = placed if starts is None else None, cells or CellsSeen()
-    while not (snapshot := _going_on(snapshot, free, problem, looked_at, cells)).finished:
+    while not (snapshot := _going_on(snapshot, free, problem, looked_at, cells, report)).finished:
         if not snapshot.running.all():
             snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
-        snapshot = reviewed(snapshot, snapshot.after(jax.tree.map(np.asarray, optimiser.step(placed, state))), free)
+        state = jax.tree.map(np.asarray, optimiser.step(placed, state))
+        after, asked = snapshot.after(state), settings.starts
+        falls = dict(zip(snapshot.slots.tolist(), optimiser.predicted_fall(state).tolist(), strict=True))
+        snapshot = reviewed(snapshot, after, free, falls, asked)
         yield snapshot
     check_any_left(snapshot, free)
 
 
 def _going_on(
-    snapshot: SearchState, free: Free, problem: Problem | None, posterior: SquaredLoss | None, cells: CellsSeen
+    snapshot: SearchState,
+    free: Free,
+    problem: Problem | None,
+    posterior: SquaredLoss | None,
+    cells: CellsSeen,
+    report: Report,
 ) -> SearchState:
     """A search that has ended, with another start: on the other side of the galaxy, or where the loss is lower between
     other ages or metallicities of the SSP library (without a posterior, that was seen to before); as it is where there
-    is none."""
+    is none, or where one start is to be the only one."""
+    if problem is not None and problem.settings.starts == 1:
+        return snapshot
     snapshot = with_other_side(snapshot, free, problem)
     if not snapshot.finished or problem is None or not isinstance(posterior, Posterior) or snapshot.failed.all():
         return snapshot
     if len(snapshot.start) > 2 * problem.settings.starts + _MOST_ADDED:
         return snapshot
     best = np.asarray(snapshot.latent[snapshot.best], np.float64)
+    report("other ages and metallicities", 0, 1)
     other = lower_elsewhere(*cells.near(posterior, best), float(snapshot.loss[snapshot.best]))
     if other is None or bool(np.any(np.all(np.isclose(snapshot.start, other, rtol=0, atol=1e-6), axis=1))):
         return snapshot

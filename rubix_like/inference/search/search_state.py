@@ -1,7 +1,7 @@
 """A search between two of its steps, in host arrays."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ _STATE = "state_"
 
 _MOVED = ("latent", "loss", "gradient_norm", "n_step", "status")
 """What a step changes of a start."""
+
+_TRACES = ("trace_loss", "trace_gradient_norm", "trace_latent")
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,38 @@ class SearchState:
         added = _waiting(start, *self.trace_latent.shape[1:])
         rows = {name: np.concatenate([getattr(self, name), own]) for name, own in added.items()}
         return dataclasses.replace(self, **rows, reserve=reserve)
+
+    def going_on(
+        self, further: "SearchState", change: float, others: Iterable[tuple[Float[ndarray, " latent"], float]] = ()
+    ) -> "SearchState":
+        """This search, some of whose starts went on in a further one with a better model, by the latents where they
+        were: these with the steps of both. Losses of the rest are moved by `change`, or are those of `others`."""
+        merged = {name: np.array(getattr(self, name)) for name in (*_MOVED, *_TRACES)}
+        for name in ("loss", "trace_loss"):
+            merged[name] = merged[name] + change
+        for latent, loss in others:
+            merged["loss"][np.all(self.latent == latent, axis=1)] = loss
+        for number, begun in enumerate(further.start):
+            row = int(np.flatnonzero(np.all(self.latent == begun, axis=1))[0])
+            first = int(self.n_step[row])
+            count = min(int(further.n_step[number]), self.trace_loss.shape[1] - first)
+            for name in _MOVED:
+                merged[name][row] = getattr(further, name)[number]
+            for name in _TRACES:
+                merged[name][row, first : first + count] = getattr(further, name)[number, :count]
+            merged["n_step"][row] = first + int(further.n_step[number])
+        return dataclasses.replace(self, **merged)
+
+    def without_waiting(self, first: int) -> "SearchState":
+        """Without those of the starts from this number on that have not begun."""
+        kept = (np.arange(len(self.status)) < first) | (self.status != int(Status.WAITING))
+        rows = _waiting(self.start[:0], 1, 0)
+        return self if kept.all() else dataclasses.replace(self, **{name: getattr(self, name)[kept] for name in rows})
+
+    def interrupted(self) -> "SearchState":
+        """With the starts that are running as ended."""
+        running = np.flatnonzero(self.status == int(Status.RUNNING))
+        return self.with_status(dict.fromkeys(running.tolist(), Status.INTERRUPTED))
 
     def closed(self) -> "SearchState":
         """Without what only a search that goes on needs."""

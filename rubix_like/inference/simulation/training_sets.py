@@ -4,7 +4,6 @@ The model is planned once for all their random parameters.
 """
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,60 +17,34 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
-from scipy.special import chdtri
 
 from rubix_like.arguments import check_setting_names, named_arguments, starts_anew
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource, check_one_observation, naming_observation
-from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.fit import FitSettings, SimulateSettings
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.painter import check_counters
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.fields.dust_column import check_dust
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite
-from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline, parameters_by_name, separate_observations
-from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
-from rubix_like.forward.tables import Plan
-from rubix_like.galaxy.alignment import align
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import ComponentDraws
-from rubix_like.galaxy.validation import validate
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checkpoint import claimed, host_leaves, versions_of
+from rubix_like.inference.given_galaxies import GalaxiesInTurn
+from rubix_like.inference.posing import PosedModel, pose_model
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
-    V_LOS,
-    AbstractParticleSource,
     Forward,
     Free,
     FreeParameter,
-    HeldSource,
     SyntheticSource,
     Values,
-    line_of_sight,
 )
-from rubix_like.inference.posterior.free_parameters import age_notes, check_free, read_correlated, read_free
+from rubix_like.inference.posterior.free_parameters import check_free, read_correlated
 from rubix_like.inference.posterior.priors import section_of
-from rubix_like.inference.posterior.problem import (
-    Placed,
-    everywhere,
-    for_model,
-    for_samples,
-    for_widest_psf,
-    forward_of,
-    library_notes_of,
-    over_samples,
-    placed,
-    source_of,
-    trees_of,
-    with_velocity_range,
-    without_unread_gas,
-)
+from rubix_like.inference.posterior.problem import Placed, everywhere, over_samples, placed
 from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
@@ -87,282 +60,19 @@ from rubix_like.inference.simulation.parameter_draws import (
 from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
 from rubix_like.inference.simulation.shards import Simulations, join_simulations
 from rubix_like.inference.simulation.simulation_files import Manifest, make_folder_of_sets, open_folder, write_shard
-from rubix_like.instrument.crowding import AUTO
-from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.memory import available_memory, check_memory, memory_need
-from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, as_dtype, own_copy, pad_on_host, size_class
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, as_dtype, own_copy
 from rubix_like.runtime.progress import Progress, Report, progress_here
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
-
-_WIDENED = 2.0
-"""Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
-one."""
-
-_MOST, _CHANCE = 1e6, 1e-3
-"""Simulations with particles of their own among which a faster one than planned for has so small a chance. The plan is
-the same whatever their number, so that a set can be made longer."""
-
-_UNREAD = (
-    ("stars", "mass"),
-    ("gas", "internal_energy"),
-    ("gas", "electron_abundance"),
-    ("gas", "hi_fraction"),
-    ("gas", "h2_fraction"),
-)
-"""Columns that alignment and maps read, and readers, but no simulation."""
-
-_FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
-"""Parameters by which stars of given galaxies become faster."""
-
-
-@dataclass(frozen=True, eq=False)
-class SimulationModel:
-    """The pipeline of all simulations, on a mesh of which every device makes its own; their parameters and model."""
-
-    pipeline: Pipeline
-    forward: Forward
-    free: Free
-    notes: tuple[str, ...]
-
-
-def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Report) -> SimulationModel:
-    """Plan the model for the free parameters of `config.fit`; `galaxies`: observed in turn, instead of the reader's.
-
-    Raises ConfigError for settings, and OSError or ValueError for galaxies, that cannot be used.
-    """
-    settings = config.fit or FitSettings()
-    config = for_model(config, settings)
-    in_turn = config.simulate is not None and config.simulate.galaxies
-    is_synthetic = isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not in_turn
-    if galaxies is None and is_synthetic:
-        given = config
-        if config.engine.deposit == AUTO:  # synthetic galaxies have no smoothing lengths
-            given = load_config(config, overrides={"engine.deposit": "nearest"})
-        as_run, (config, resolved) = config, for_widest_psf(given, resolve(given), settings)
-        loaded = source_of(given, resolved.library, None, report)
-        pipeline, source, notes = _of_synthetic(config, resolved, settings, loaded)
-        notes = (*notes, *_deposit_notes(as_run, source))
-    else:
-        resolved = resolve(config)
-        found, info = _loaded(config, resolved, galaxies, report)
-        first = take_census(config, resolved, found[:1])
-        config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
-        found, made = _with_lengths(config, found)
-        config, resolved = for_widest_psf(config, resolved, settings)
-        pipeline, source, notes = _of_given(config, resolved, settings, found, info)
-        notes = (*made, *notes)
-    given = isinstance(source, GalaxiesInTurn)
-    sight = line_of_sight(pipeline.tables, pipeline.parameters) if given else None
-    free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
-    pipeline = for_samples(pipeline, pipeline.mesh.size)
-    forward = forward_of(pipeline, source, on_device=True)
-    return SimulationModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
-
-
-def _deposit_notes(config: RunConfig, source: AbstractParticleSource) -> tuple[str, ...]:
-    """Says so where a run of the configuration smooths stars, which simulations have no smoothing lengths for."""
-    if config.engine.deposit != AUTO or with_deposit(config, source.of_host({}).stars).engine.deposit != "smoothed":
-        return ()
-    return (
-        "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as points "
-        "(nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
-    )
-
-
-Planned = tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]
-
-
-def _of_synthetic(
-    config: RunConfig,
-    resolved: Resolved,
-    settings: FitSettings,
-    loaded: tuple[AbstractParticleSource, GalaxyInfo | None],
-) -> Planned:
-    """Planned for the galaxy of the configuration, and for the fastest stars of its priors."""
-    source, info = loaded
-    trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
-    free = read_free(settings, trees, None)
-    new = config.simulate is None or config.simulate.particles == "new"
-    config = with_velocity_range(
-        config, _with_fastest(source) if new and isinstance(source, SyntheticSource) else source, free, _WIDENED
-    )
-    pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
-    return pipeline, without_unread_gas(source, pipeline, settings), age_notes(free, config)
-
-
-def _of_given(
-    config: RunConfig, resolved: Resolved, settings: FitSettings, found: list[Galaxy], info: GalaxyInfo | None
-) -> Planned:
-    """The plan for all galaxies, by what censuses of each count together."""
-    if len(found) > 1 and (of_stars := [name for name in settings.free if name.startswith(STARS)]):
-        raise ConfigError(
-            f"fit.free.{of_stars[0]}: expected one galaxy for parameters of its stars, got {len(found)}; leave it out"
-        )
-    free = read_free(settings, _trees(found, Parameters.build(config, config.engine.precision), None), None)
-    if free.has(*_FAST):
-        fastest = max(found, key=lambda galaxy: np.linalg.norm(galaxy.stars.velocity, axis=1).max())
-        config = with_velocity_range(config, HeldSource(jax.tree.map(jnp.asarray, fastest)), free, _WIDENED)
-    censuses = [take_census(config, resolved, [galaxy]) for galaxy in found]
-    census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
-    pipeline = Pipeline.from_config(config, info=info, census=census, resolved=resolved)
-    by, radius = config.resolved_align, config.observation.align_radius
-    rotations = None if by == "none" else np.stack([align(by, radius, counted.sample).rotation for counted in censuses])
-    found, left_out = _without_unread(found, pipeline.plan)
-    stacked = stack_galaxies(found, with_gas=pipeline.tables.reads_gas)
-    return pipeline, GalaxiesInTurn(stacked, rotations), (*left_out, *age_notes(free, config))
-
-
-def _with_fastest(source: SyntheticSource) -> SyntheticSource:
-    """With particles as fast as the fastest of all simulations: standard normals of three velocities longer than any
-    among `_MOST` times as many particles, but for a chance of `_CHANCE`."""
-
-    def stretched(own: ComponentDraws | None) -> ComponentDraws | None:
-        if own is None or not len(own.normal):
-            return own
-        normal = np.array(own.normal)
-        longest = np.sqrt(chdtri(3, _CHANCE / (_MOST * len(normal))))
-        normal[:, :3] *= max(1.0, longest / np.linalg.norm(normal[:, :3], axis=1).max())
-        return dataclasses.replace(own, normal=normal)
-
-    draws = source.draws
-    disc, bulge, gas = (stretched(part) for part in (draws.disc, draws.bulge, draws.gas))
-    return dataclasses.replace(source, draws=dataclasses.replace(draws, disc=disc, bulge=bulge, gas=gas))
-
-
-def _loaded(
-    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
-) -> tuple[list[Galaxy], GalaxyInfo | None]:
-    """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
-    first."""
-    if galaxies is not None:
-        return [_bare(validate(galaxy)) for galaxy in galaxies], None
-    files = () if config.simulate is None else config.simulate.galaxies or ()
-    configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
-    if configs[0].galaxy is None:
-        raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
-    loaded = [load(configs[0], report, resolved.library)]
-    deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
-    others = [load_config(other, overrides={"engine.deposit": deposit}) for other in configs[1:]]
-    loaded += [load(other, report, resolved.library) for other in others]
-    return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
-
-
-def _bare(galaxy: Galaxy) -> Galaxy:
-    """Host arrays of the particles alone."""
-
-    def real(particles: Any) -> Any:
-        if particles is None or not len(particles.position):
-            return None
-        chosen = slice(None) if particles.weight is None else np.asarray(particles.weight) > 0
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], dataclasses.replace(particles, weight=None))
-
-    return Galaxy(stars=real(galaxy.stars), gas=real(galaxy.gas))
-
-
-def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy], tuple[str, ...]]:
-    """The galaxies with smoothing lengths: where stars are smoothed, those without get the distances to their
-    neighbours, with a note; where `galaxy.smoothing_length` is neighbours, those of all."""
-    choice, number = smoothing_choice(config)
-    makes = [choice == "neighbours" or own.stars.smoothing_length is None for own in found]
-    if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
-        return found, ()
-    made = [_bare(with_neighbour_lengths(own, number)) if new else own for own, new in zip(found, makes, strict=True)]
-    note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
-    return made, (f"{note}: the distance to neighbour {number}",)
-
-
-def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
-    """The galaxies without columns that only some have and simulations do not read, with a note on each."""
-    unread = list(_UNREAD)
-    if plan.deposit != "smoothed" and not plan.fields:
-        unread += [("stars", "smoothing_length"), ("gas", "smoothing_length")]
-    notes = []
-    for kind, name in unread:
-        has = [getattr(getattr(galaxy, kind), name, None) is not None for galaxy in found]
-        if any(has) and not all(has):
-            found = [
-                dataclasses.replace(galaxy, **{kind: dataclasses.replace(getattr(galaxy, kind), **{name: None})})
-                if present
-                else galaxy
-                for galaxy, present in zip(found, has, strict=True)
-            ]
-            notes.append(
-                f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
-            )
-    return found, tuple(notes)
-
-
-def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
-    """Galaxies as one, with the axis galaxy first: padded to the size class of the largest, unless there is only one.
-
-    Raises ValueError where they have different columns.
-    """
-    chosen = [galaxy if with_gas else dataclasses.replace(galaxy, gas=None) for galaxy in galaxies]
-    columns = [
-        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(galaxy))
-        for galaxy in chosen
-    ]
-    for number, names in enumerate(columns):
-        if names != columns[0]:
-            different = ", ".join(sorted(set(names) ^ set(columns[0])))
-            raise ValueError(
-                f"galaxies: expected the same columns in all, got some in galaxy {number} or in galaxy 0 alone: "
-                f"{different}; leave them out of both, or simulate the galaxies apart"
-            )
-    if len(chosen) > 1:
-        kinds = ("stars",) if chosen[0].gas is None else ("stars", "gas")
-        sizes = {kind: max(len(getattr(galaxy, kind).position) for galaxy in chosen) for kind in kinds}
-        chosen = [
-            Galaxy(**{kind: pad_on_host(getattr(galaxy, kind), size_class(size, 1)) for kind, size in sizes.items()})
-            for galaxy in chosen
-        ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
-
-
-def _trees(source: Any, parameters: Parameters, sight: Any) -> dict[str, Any]:
-    """The trees whose leaves the names of parameters are; stars of given galaxies where there is one alone."""
-    if isinstance(source, GalaxiesInTurn):
-        return _trees([source.galaxy({})] if source.n_galaxy == 1 else [], parameters, sight)
-    if not isinstance(source, list):
-        return trees_of(source, parameters, sight)
-    return trees_of(HeldSource(source[0]), parameters, sight) if len(source) == 1 else {"": parameters}
-
 
 _NOISE, _PARTICLES = 0, 1
 """What the keys of a simulation are for."""
 
 _LEAST = 2
 """Simulations of a device in one call, filling included: XLA unrolls a loop of one, which changes its rounding."""
-
-
-class GalaxiesInTurn(AbstractParticleSource):
-    """Given galaxies, padded to one size, one after the other: simulation i has number i modulo how many there are.
-
-    `held`: every array has the axis galaxy first; `alignment`: the rotation of each (None: they are not aligned).
-    """
-
-    held: Galaxy
-    alignment: Float[Array | np.ndarray, "galaxy 3 3"] | None
-
-    @property
-    def n_galaxy(self) -> int:
-        """How many galaxies there are."""
-        return len(self.held.stars.position)
-
-    def galaxy(self, values: Values) -> Galaxy:
-        """The first one."""
-        return self.alone(jnp.zeros((), jnp.int32)).galaxy(values)
-
-    def of_host(self, values: Values) -> Galaxy:
-        """The first one, of which nothing has to be compiled."""
-        return HeldSource(jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.held)).galaxy(values)
-
-    def alone(self, index: Int[Array, ""]) -> HeldSource:
-        """One of them."""
-        return HeldSource(jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.held))
 
 
 class Simulated(NamedTuple):
@@ -524,7 +234,7 @@ class PlannedSimulations:
     one of several."""
 
     request: SimulationRequest
-    model: SimulationModel
+    model: PosedModel
     draws: AbstractDraws
     sizes: Sizes
     n_bytes: int
@@ -815,7 +525,7 @@ def _planned(request: SimulationRequest, progress: Progress, name: str = "") -> 
     """Plan the model of a request."""
     settings = request.settings
     with progress.step("plan", f"planning the simulations{_of(name)}") as report, named_in(request.place):
-        model = plan_simulations(request.config, request.galaxies, report)
+        model = pose_model(request.config, request.galaxies, report)
     for note in model.notes:
         logging.getLogger("rubix_like").warning(words_for(request.place, note))
     draws = GivenDraws(request.draws) if request.draws is not None else PriorDraws(model.free, settings.seed)

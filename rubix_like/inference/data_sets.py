@@ -1,6 +1,7 @@
 """Data sets as they are asked for, read, and their nuisances as free parameters."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -223,13 +224,33 @@ _WITH = {"image": "filter", "spectrum": "aperture"}
 @dataclass(frozen=True, eq=False)
 class DataSet:
     """A set of data before its model is planned: `band` of an image; `places` (East, North) in arcsec where fibres see
-    each bin."""
+    each bin. The one cube of a fit has no name, and the settings of a cube without nuisances."""
 
     name: str
     settings: DataSetSettings
     observed: ObservedCube
     band: ImageBand | None = None
     places: Float[ndarray, "fibre wave 2"] | None = None
+
+    @classmethod
+    def of_cube(cls, observed: ObservedCube) -> "DataSet":
+        """The one cube of a fit."""
+        return cls("", DataSetSettings(), observed)
+
+    @property
+    def place(self) -> str:
+        """The section that errors name."""
+        return f"fit.data.{self.name}" if self.name else "fit"
+
+    @contextmanager
+    def naming(self, key: str = "") -> Iterator[None]:
+        """Name the set, and a key of it, in every ConfigError raised inside; the one cube has no name."""
+        try:
+            yield
+        except ConfigError as error:
+            if not self.name:
+                raise
+            raise ConfigError(f"{self.place}{key}: {error}") from error
 
     def cut(self, observed: ObservedCube) -> "DataSet":
         """The set with some of its bins, those of `observed`."""

@@ -1,0 +1,213 @@
+"""Given galaxies that simulations observe in turn: loaded, counted, padded to one size."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.errors import ConfigError
+from rubix_like.forward.census import Census, take_census
+from rubix_like.forward.resolved import Resolved, settle_deposit
+from rubix_like.forward.tables import Plan
+from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.validation import validate
+from rubix_like.inference.posterior.fit_model import STARS, AbstractParticleSource, HeldSource, Values
+from rubix_like.inference.posterior.model_settings import trees_of
+from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
+from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
+from rubix_like.runtime.progress import Report
+from rubix_like.runtime.words import counted
+
+_UNREAD = (
+    ("stars", "mass"),
+    ("gas", "internal_energy"),
+    ("gas", "electron_abundance"),
+    ("gas", "hi_fraction"),
+    ("gas", "h2_fraction"),
+)
+"""Columns that alignment and maps read, and readers, but no simulation."""
+
+
+@dataclass(frozen=True, eq=False)
+class GivenGalaxies:
+    """Checked galaxies as host arrays without padding, what is known of a single one, and notes on them."""
+
+    found: list[Galaxy]
+    info: GalaxyInfo | None
+    notes: tuple[str, ...] = ()
+
+    def trees(self, parameters: Any, sight: Any) -> dict[str, Any]:
+        """The trees whose leaves the names of parameters are: stars where there is one galaxy alone."""
+        if len(self.found) == 1:
+            return trees_of(HeldSource(self.found[0]), parameters, sight)
+        return {"": parameters}
+
+    def check_free(self, settings: FitSettings) -> None:
+        """Raise ConfigError for free parameters of stars of several galaxies."""
+        if len(self.found) > 1 and (of_stars := [name for name in settings.free if name.startswith(STARS)]):
+            raise ConfigError(
+                f"fit.free.{of_stars[0]}: expected one galaxy for parameters of its stars, got {len(self.found)}; "
+                f"leave it out"
+            )
+
+    @property
+    def fastest(self) -> HeldSource:
+        """The galaxy with the fastest star."""
+        found = max(self.found, key=lambda galaxy: np.linalg.norm(galaxy.stars.velocity, axis=1).max())
+        return HeldSource(jax.tree.map(jnp.asarray, found))
+
+    def counted(self, config: RunConfig, resolved: Resolved) -> tuple[Census, ndarray | None]:
+        """What censuses of each count together, and the rotation of each (None: they are not aligned)."""
+        censuses = [take_census(config, resolved, [galaxy]) for galaxy in self.found]
+        census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
+        by, radius = config.resolved_align, config.observation.align_radius
+        if by == "none":
+            return census, None
+        return census, np.stack([align(by, radius, own.sample).rotation for own in censuses])
+
+
+def load_given(
+    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
+) -> tuple[GivenGalaxies, RunConfig, Resolved]:
+    """The galaxies with smoothing lengths where stars are smoothed, and both with the deposit that `auto` stands for:
+    for all galaxies that of the first."""
+    found, info = _loaded(config, resolved, galaxies, report)
+    first = take_census(config, resolved, found[:1])
+    config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
+    found, notes = _with_lengths(config, found)
+    return GivenGalaxies(found, info, notes), config, resolved
+
+
+def _loaded(
+    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
+) -> tuple[list[Galaxy], GalaxyInfo | None]:
+    """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
+    first."""
+    if galaxies is not None:
+        return [_bare(validate(galaxy)) for galaxy in galaxies], None
+    files = () if config.simulate is None else config.simulate.galaxies or ()
+    configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
+    if configs[0].galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
+    loaded = [load(configs[0], report, resolved.library)]
+    deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
+    others = [load_config(other, overrides={"engine.deposit": deposit}) for other in configs[1:]]
+    loaded += [load(other, report, resolved.library) for other in others]
+    return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
+
+
+def _bare(galaxy: Galaxy) -> Galaxy:
+    """Host arrays of the particles alone."""
+
+    def real(particles: Any) -> Any:
+        if particles is None or not len(particles.position):
+            return None
+        chosen = slice(None) if particles.weight is None else np.asarray(particles.weight) > 0
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], dataclasses.replace(particles, weight=None))
+
+    return Galaxy(stars=real(galaxy.stars), gas=real(galaxy.gas))
+
+
+def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy], tuple[str, ...]]:
+    """The galaxies with smoothing lengths: where stars are smoothed, those without get the distances to their
+    neighbours, with a note; where `galaxy.smoothing_length` is neighbours, those of all."""
+    choice, number = smoothing_choice(config)
+    makes = [choice == "neighbours" or own.stars.smoothing_length is None for own in found]
+    if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
+        return found, ()
+    made = [_bare(with_neighbour_lengths(own, number)) if new else own for own, new in zip(found, makes, strict=True)]
+    note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
+    return made, (f"{note}: the distance to neighbour {number}",)
+
+
+def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
+    """The galaxies without columns that only some have and simulations do not read, with a note on each."""
+    unread = list(_UNREAD)
+    if plan.deposit != "smoothed" and not plan.fields:
+        unread += [("stars", "smoothing_length"), ("gas", "smoothing_length")]
+    notes = []
+    for kind, name in unread:
+        has = [getattr(getattr(galaxy, kind), name, None) is not None for galaxy in found]
+        if any(has) and not all(has):
+            found = [
+                dataclasses.replace(galaxy, **{kind: dataclasses.replace(getattr(galaxy, kind), **{name: None})})
+                if present
+                else galaxy
+                for galaxy, present in zip(found, has, strict=True)
+            ]
+            notes.append(
+                f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
+            )
+    return found, tuple(notes)
+
+
+def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
+    """Galaxies as one, with the axis galaxy first: padded to the size class of the largest, unless there is only one.
+
+    Raises ValueError where they have different columns.
+    """
+    chosen = [galaxy if with_gas else dataclasses.replace(galaxy, gas=None) for galaxy in galaxies]
+    columns = [
+        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(galaxy))
+        for galaxy in chosen
+    ]
+    for number, names in enumerate(columns):
+        if names != columns[0]:
+            different = ", ".join(sorted(set(names) ^ set(columns[0])))
+            raise ValueError(
+                f"galaxies: expected the same columns in all, got some in galaxy {number} or in galaxy 0 alone: "
+                f"{different}; leave them out of both, or simulate the galaxies apart"
+            )
+    if len(chosen) > 1:
+        kinds = ("stars",) if chosen[0].gas is None else ("stars", "gas")
+        sizes = {kind: max(len(getattr(galaxy, kind).position) for galaxy in chosen) for kind in kinds}
+        chosen = [
+            Galaxy(**{kind: pad_on_host(getattr(galaxy, kind), size_class(size, 1)) for kind, size in sizes.items()})
+            for galaxy in chosen
+        ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
+
+
+class GalaxiesInTurn(AbstractParticleSource):
+    """Given galaxies, padded to one size, one after the other: simulation i has number i modulo how many there are.
+
+    `held`: every array has the axis galaxy first; `alignment`: the rotation of each (None: they are not aligned).
+    """
+
+    held: Galaxy
+    alignment: Float[Array | np.ndarray, "galaxy 3 3"] | None
+
+    @classmethod
+    def of(
+        cls, given: "GivenGalaxies", rotations: ndarray | None, plan: Plan, *, with_gas: bool
+    ) -> "tuple[GalaxiesInTurn, tuple[str, ...]]":
+        """Galaxies with the columns that simulations read, and notes on those that are left out."""
+        found, left_out = _without_unread(given.found, plan)
+        return cls(stack_galaxies(found, with_gas=with_gas), rotations), left_out
+
+    @property
+    def n_galaxy(self) -> int:
+        """How many galaxies there are."""
+        return len(self.held.stars.position)
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The first one."""
+        return self.alone(jnp.zeros((), jnp.int32)).galaxy(values)
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The first one, of which nothing has to be compiled."""
+        return HeldSource(jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.held)).galaxy(values)
+
+    def alone(self, index: Int[Array, ""]) -> HeldSource:
+        """One of them."""
+        return HeldSource(jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.held))
