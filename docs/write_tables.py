@@ -41,6 +41,7 @@ from rubix_like.cube.files.maps_file import (
 )
 from rubix_like.inference.posterior.free_parameters import known_parameters
 from rubix_like.runs.known_names import COLUMNS, instrument_table
+from rubix_like.runtime.note_keys import MISTAKES
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 
@@ -166,6 +167,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "sampling": sampling_table,
     "configuration": configuration_reference,
     "docstrings": docstrings,
+    "notes": lambda: markdown_table(("key", "the mistake"), [(f"`{key}`", text) for key, text in MISTAKES.items()]),
     "gallery": gallery,
     "validation": validation,
     "validation_summary": validation_summary,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         list_kernels,
         list_libraries,
         list_lines,
+        list_notes,
         list_pipelines,
         list_products,
         list_readers,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     )
     from rubix_like.runs.run import run
     from rubix_like.runtime.mesh.mesh import make_mesh
+    from rubix_like.runtime.notes import Note
     from rubix_like.runtime.processes.jax_processes import join_processes
     from rubix_like.ssp import SSPLibrary, load_ssp
 
@@ -65,6 +67,7 @@ _PLACES: dict[str, str] = {
     "Instrument": "rubix_like.instrument.instrument:Instrument",
     "LogPosterior": "rubix_like.inference.log_posterior:LogPosterior",
     "Maps": "rubix_like.cube.maps:Maps",
+    "Note": "rubix_like.runtime.notes:Note",
     "ObservedCube": "rubix_like.cube.observed.observed_cube:ObservedCube",
     "Parameters": "rubix_like.forward.parameters:Parameters",
     "Pipeline": "rubix_like.forward.pipeline:Pipeline",
@@ -87,6 +90,7 @@ _PLACES: dict[str, str] = {
     "list_kernels": "rubix_like.runs.known_names:list_kernels",
     "list_libraries": "rubix_like.runs.known_names:list_libraries",
     "list_lines": "rubix_like.runs.known_names:list_lines",
+    "list_notes": "rubix_like.runs.known_names:list_notes",
     "list_pipelines": "rubix_like.runs.known_names:list_pipelines",
     "list_products": "rubix_like.runs.known_names:list_products",
     "list_readers": "rubix_like.runs.known_names:list_readers",
@@ -128,6 +132,7 @@ __all__ = [
     "Instrument",
     "LogPosterior",
     "Maps",
+    "Note",
     "ObservedCube",
     "Parameters",
     "Pipeline",
@@ -151,6 +156,7 @@ __all__ = [
     "list_kernels",
     "list_libraries",
     "list_lines",
+    "list_notes",
     "list_pipelines",
     "list_products",
     "list_readers",

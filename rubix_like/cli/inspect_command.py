@@ -37,6 +37,7 @@ from rubix_like.runtime.files.writers import (
     sets_in,
     written_by_us,
 )
+from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
 
@@ -130,7 +131,7 @@ def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json
     name, keywords = shlex.quote(str(path)), "".join(f", {key}={value!r}" for key, value in stated.items())
     options = "".join(f" --{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in stated.items())
     summary = [
-        *(f"Note: {note}" for note in cube.notes),
+        *note_lines(cube.notes),
         f"Look at it: rubix-like plot {name}{options} (--html: a page for the browser)",
         f"In Python: cube = rubix_like.read_observed({str(path)!r}{keywords})",
     ]
@@ -146,11 +147,13 @@ def _print(facts: dict[str, str], summary: list[str], width: int, *, as_json: bo
 
 def _cube(path: Path) -> MadeFile:
     cube = rl.Cube.read(path)
-    notes = [f"Note: {note}" for note in cube.meta.notes]
     _, *lines = found_at(_SUMMARY_LINES)(cube, path, {})
     maps = beside(path, "_maps.fits")
     there = {"maps": maps.name if maps.is_file() else f"none beside it ({maps.name})"}
-    return MadeFile({**found_at(_PLANE_FACTS)(path), **there, **_facts(cube.meta, path, "Cube")}, [*lines, *notes])
+    return MadeFile(
+        {**found_at(_PLANE_FACTS)(path), **there, **_facts(cube.meta, path, "Cube")},
+        [*lines, *note_lines(cube.meta.notes)],
+    )
 
 
 def _maps(path: Path) -> MadeFile:

@@ -12,6 +12,7 @@ from rubix_like.config import json_schema
 from rubix_like.config.plug_ins import READERS, SAMPLERS, STAGES
 from rubix_like.runs import known_names
 from rubix_like.runs.known_names import COLUMNS, Listing, instrument_table
+from rubix_like.runtime.notes import WARNING, Note, note_lines
 from rubix_like.runtime.text_tables import table_lines
 
 WIDTH: int = 100
@@ -27,6 +28,7 @@ KINDS: Mapping[str, Callable[[], Listing]] = {
     "fields": known_names.list_fields,
     "products": known_names.list_products,
     "lines": known_names.list_lines,
+    "notes": known_names.list_notes,
     "kernels": known_names.list_kernels,
     "samplers": known_names.list_samplers,
     "executors": known_names.list_executors,
@@ -71,6 +73,6 @@ def print_list(options: argparse.Namespace) -> None:
 def print_schema(options: argparse.Namespace) -> None:  # noqa: ARG001
     """`rubix-like schema`."""
     for registry in (READERS, SAMPLERS, *STAGES):
-        for problem in registry.faults().values():
-            print(f"Note: left out: {problem}", file=sys.stderr)
+        problems = [Note("registry.not_usable", f"left out: {text}", WARNING) for text in registry.faults().values()]
+        print(*(f"{line}\n" for line in note_lines(problems)), sep="", end="", file=sys.stderr)
     print(json.dumps(json_schema(), indent=2))

@@ -33,6 +33,7 @@ from rubix_like.runs.run_summary import closing_lines
 from rubix_like.runtime.files.outputs import Named, beside, check_writable, given_files
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.memory import check_memory
+from rubix_like.runtime.notes import WARNING, Note, checking_lines
 from rubix_like.runtime.processes.jax_processes import joined
 from rubix_like.runtime.processes.launch import read_launch
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -154,7 +155,8 @@ def _replaced_lines(config: RunConfig) -> list[str]:
     try:
         check_replaced(config, config.output.path)
     except ConfigError as error:
-        return [f"note        {in_options(str(error), ['--output', '--overwrite'])}"]
+        refusal = Note("output.exists", in_options(str(error), ["--output", "--overwrite"]), WARNING)
+        return checking_lines([refusal])
     return []
 
 

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Num
 
 from rubix_like.arguments import expect_fields, named_arguments
+from rubix_like.runtime.notes import Note, as_notes, tagged, tags_of
 
 MetaValue = str | int | float | bool | None
 
@@ -66,9 +67,10 @@ class Meta(Mapping[str, MetaValue]):
         return isinstance(other, Meta) and self._typed() == other._typed()
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """What the run noted, as its header keeps it (`note_1` ...)."""
-        return tuple(str(value) for key, value in self.items() if key.startswith("note_"))
+    def notes(self) -> tuple[Note, ...]:
+        """What the run noted, as its header keeps it (`note_1` ..., with `tags_of_notes`)."""
+        texts = [str(value) for key, value in self.items() if key.startswith("note_")]
+        return tagged(texts, str(self.get("tags_of_notes") or "").split(", "))
 
     def exposure_times(self, number: int) -> list[float] | None:
         """s at each of so many dithers of fibres, all its exposures (`noise.exposure.count`) together; None without a
@@ -101,7 +103,9 @@ def _first_line(text: str) -> str:
 
 def _plain(key: str, value: Any) -> MetaValue:
     value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, int | float | bool):
         return value
     raise TypeError(f"meta '{key}': expected a string, number, boolean or None, got {type(value).__name__}")
 
@@ -205,6 +209,15 @@ class Described(Protocol):
     def pixel_scale(self) -> float:
         """arcsec per spaxel side."""
         ...
+
+
+def note_entries(sentences: Iterable[str]) -> dict[str, str]:
+    """Entries of `Meta` that keep notes: the text of each, and the severities and keys of all in one."""
+    notes = as_notes(sentences)
+    if not notes:
+        return {}
+    texts = {f"note_{number}": note.text for number, note in enumerate(notes, start=1)}
+    return texts | {"tags_of_notes": ", ".join(tags_of(notes))}
 
 
 NOISE_KEYS: tuple[str, ...] = (

@@ -21,6 +21,7 @@ from rubix_like.instrument.field_psf import PSFTerms
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting
 from rubix_like.physics.templates import LineTemplates, Templates
+from rubix_like.runtime.notes import Note
 from rubix_like.runtime.words import percent
 from rubix_like.ssp import SSPLibrary
 
@@ -108,9 +109,10 @@ def plan_motion(fast: FastParticles, work: Work) -> Motion:
     if cheapest[0] > _WORTH * seconds:
         return Motion(limit, capacity)
     which = "1 fast particle holds" if cheapest[1] == 1 else f"{cheapest[1]} fast particles hold"
-    note = (
+    note = Note(
+        "engine.fast_particles",
         f"{which} {percent(cheapest[3], 1)} of the light, too much to be treated as outliers: velocities "
-        f"up to {limit:.0f} km/s instead of {cheapest[2]:.0f} km/s cost {seconds / cheapest[0]:.2g} times as much"
+        f"up to {limit:.0f} km/s instead of {cheapest[2]:.0f} km/s cost {seconds / cheapest[0]:.2g} times as much",
     )
     return Motion(limit, capacity, note)
 

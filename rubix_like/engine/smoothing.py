@@ -23,6 +23,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.instrument.blur import refine
 from rubix_like.physics.gaussian import gaussian_weights, reach_of
+from rubix_like.runtime.notes import Note
 from rubix_like.runtime.words import counted
 
 DEPOSIT_SIGMA: float = 0.5
@@ -214,10 +215,11 @@ def plan_widths(
     note = ""
     if lengths.n_wider:
         widest_sigma = lengths.widest * arcsec_per_kpc * engine.smoothing.sigma
-        note = (
+        note = Note(
+            "deposit.capped_smoothing",
             f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of "
             f"{largest_sigma(engine, instrument):.3g} arcsec instead of up to {widest_sigma:.3g} arcsec "
-            f"(engine.smoothing.largest)"
+            f"(engine.smoothing.largest)",
         )
     grids = LayerGrid.of_classes(ladder.tolist())
     is_limited = lengths.widest >= allowed

@@ -23,7 +23,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces
 from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.maps import ProductAxes
-from rubix_like.cube.meta import OUTSIDE_SSP, Meta, MetaValue
+from rubix_like.cube.meta import OUTSIDE_SSP, Meta, MetaValue, note_entries
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.planning import Planned, product_axes
@@ -41,6 +41,7 @@ from rubix_like.instrument.sky import load_sky
 from rubix_like.nebular import load_nebular
 from rubix_like.physics.dust_curves import find_curve
 from rubix_like.runtime.arrays_on_disk import digest_of
+from rubix_like.runtime.notes import as_notes
 from rubix_like.version import __version__
 
 Report = Mapping[str, Any]
@@ -69,8 +70,8 @@ def describe_run(
         entries |= {"systematics": ", ".join(named), "systematics_seed": config.systematics.seed}
     if info is not None:
         entries |= _galaxy_entries(info)
-        notes = tuple(dict.fromkeys(info.notes + notes))
-    entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
+        notes = (*info.notes, *notes)
+    entries |= note_entries(notes)
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
     entries |= describe_tables(setup)
@@ -344,7 +345,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
             f"{len(widths)}; keep the widest"
         )
     aligned = [] if planned.alignment is None else [planned.alignment.meta]
-    notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
+    notes = as_notes((*planned.notes, *(note for stage in stages for note in stage.notes)))
     return Header(
         bins=bins,
         lsf_fwhm=widths[-1] if widths else setup.lsf_fwhm,

@@ -47,6 +47,7 @@ from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.instrument.pointing import Pointing
 from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
+from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
@@ -107,7 +108,7 @@ class Pipeline(eqx.Module):
     def _repr_html_(self) -> str:
         if self.others:
             rows = [(name, repr(pipeline)) for name, pipeline in self.observations.items()]
-            return html_table("Pipeline", rows, notes=[f"Note: {note}" for note in self.notes])
+            return html_table("Pipeline", rows, notes=note_lines(self.notes))
         meta, frame, plan = self.frame.meta, self.frame, self.plan
         edges = frame.wave_edges
         rows = [
@@ -121,7 +122,7 @@ class Pipeline(eqx.Module):
             ("devices", f"{self.mesh.size} x {self.mesh.devices.flat[0].device_kind}"),
             ("call it", "pipeline(galaxy), pipeline(galaxy, parameters)"),
         ]
-        return html_table("Pipeline", rows, notes=[f"Note: {note}" for note in self.notes])
+        return html_table("Pipeline", rows, notes=note_lines(self.notes))
 
     @classmethod
     @named_arguments

@@ -58,6 +58,7 @@ from rubix_like.physics.cosmology import observed_distance
 from rubix_like.physics.plausibility import implausible_galaxy, implausible_mass
 from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, DeviceLayout, check_mesh, make_mesh, own_copy
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import counted, percent
 
 _OLD = 9.0
@@ -222,7 +223,7 @@ def _dust_axes(setup: Setup, curve: StarAttenuation, lines: LineAxes | None) -> 
     return DustAxes(wavelength, None if relative is None else float(relative[1] - relative[0]))
 
 
-def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+def products_notes(setup: Setup, census: Census | None) -> tuple[Note, ...]:
     """Says which maps show what is not in the cube, which stars are too fast, and where the mass now comes from."""
     products = setup.config.products
     if products is None:
@@ -230,23 +231,42 @@ def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
     notes = []
     if STAR_SOURCE not in setup.sources:
         notes.append(
-            "products: the pipeline paints no stars; maps of them, and of their light, show what is not in the cube"
+            Note(
+                "products.no_stars",
+                "products: the pipeline paints no stars; maps of them, and of their light, show what is not in the "
+                "cube",
+                WARNING,
+            )
         )
     if products.losvd is not None and census is not None and census.n_beyond_losvd:
         notes.append(
-            f"{census.n_beyond_losvd} of {census.n_stars} stars may be faster (up to {census.fast.speed[0]:.0f} km/s) "
-            f"than products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost velocity bins"
+            Note(
+                "products.losvd_limit",
+                f"{census.n_beyond_losvd} of {census.n_stars} stars may be faster (up to {census.fast.speed[0]:.0f} "
+                f"km/s) than products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost "
+                f"velocity bins",
+                WARNING,
+            )
         )
     if census is not None and not census.n_without_mass:
         return tuple(notes)
     library = setup.library
     if library.surviving_fraction is None:
         notes.append(
-            f"the galaxy has no current masses and the SSP library '{library.name}' no surviving fractions: the maps "
-            f"of current mass hold the mass at birth"
+            Note(
+                "products.mass_at_birth",
+                f"the galaxy has no current masses and the SSP library '{library.name}' no surviving fractions: the "
+                f"maps of current mass hold the mass at birth",
+                WARNING,
+            )
         )
     else:
-        notes.append(f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'")
+        notes.append(
+            Note(
+                "products.surviving_mass",
+                f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'",
+            )
+        )
     return tuple(notes)
 
 
@@ -280,27 +300,38 @@ def _source_notes(plan: SourcePlan) -> list[str]:
         share, worst = np.mean(coarser), np.max(effective / np.maximum(instrument, 1e-12))
         remedy = f"; {templates.remedy}" if templates.remedy else ""
         notes.append(
-            f"{templates.name} is coarser than the instrument in {percent(share)} of the bins (up to {worst:.1f} times "
-            f"its LSF); the file's LSF table holds the effective width{remedy}"
+            Note(
+                "lsf.coarse_templates",
+                f"{templates.name} is coarser than the instrument in {percent(share)} of the bins (up to {worst:.1f} "
+                f"times its LSF); the file's LSF table holds the effective width{remedy}",
+                WARNING,
+            )
         )
     if not plan.covered.all():
         notes.append(
-            f"{percent(np.mean(~plan.covered), 1)} of the detector's bins lie outside {templates.name} and are flagged "
-            f"in the mask (bit 1)"
+            Note(
+                "spectra.not_covered",
+                f"{percent(np.mean(~plan.covered), 1)} of the detector's bins lie outside {templates.name} and are "
+                f"flagged in the mask (bit 1)",
+                WARNING,
+            )
         )
     return notes
 
 
-def _spread_notes(setup: Setup) -> list[str]:
+def _spread_notes(setup: Setup) -> list[Note]:
     """Says so where sources have different line spreads, of which the file's table holds the widest."""
     return [
-        f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates of "
-        f"another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)"
+        Note(
+            "lsf.several",
+            f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates "
+            f"of another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)",
+        )
         for name, own in setup.narrower.items()
     ]
 
 
-def _psf_notes(setup: Setup) -> list[str]:
+def _psf_notes(setup: Setup) -> list[Note]:
     """Says so where the detector sees wavelengths beyond those at which its PSF is given, and of coarse images."""
     psf, settings = setup.instrument.psf, setup.config.instrument.psf
     if psf is None or settings is None or not setup.pipeline.blurs:
@@ -312,13 +343,17 @@ def _psf_notes(setup: Setup) -> list[str]:
     scale, side = getattr(settings, "file_scale", None), setup.config.instrument.pixel_scale
     if is_image and scale is not None and scale > side * (1 + FIT_TOLERANCE):
         notes.append(
-            f"instrument.psf.file_scale: {scale:g} arcsec, the side of a pixel of {settings.file}, is larger than a "
-            f"spaxel ({side:g} arcsec), so that the PSF is coarse; give a finer image, or the scale that it has"
+            Note(
+                "psf.coarse_image",
+                f"instrument.psf.file_scale: {scale:g} arcsec, the side of a pixel of {settings.file}, is larger than "
+                f"a spaxel ({side:g} arcsec), so that the PSF is coarse; give a finer image, or the scale that it has",
+                WARNING,
+            )
         )
     return notes
 
 
-def _lsf_notes(setup: Setup) -> list[str]:
+def _lsf_notes(setup: Setup) -> list[Note]:
     """Says so where the detector sees wavelengths beyond those at which its line spread is given."""
     lsf = setup.config.instrument.lsf
     return [] if lsf is None else _beyond_notes(setup, lsf.wavelength, "the widths of lsf.wavelength", "the LSF", _NEAR)
@@ -326,7 +361,7 @@ def _lsf_notes(setup: Setup) -> list[str]:
 
 def _beyond_notes(
     setup: Setup, table: ArrayLike | Sequence[float] | None, what: str, name: str, near: float = 0.0
-) -> list[str]:
+) -> list[Note]:
     """Says so where bins lie beyond the wavelengths (Angstrom) of a table, by more than `near` of them."""
     if table is None:
         return []
@@ -336,12 +371,17 @@ def _beyond_notes(
     if beyond == 0:
         return []
     return [
-        f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie beyond, "
-        f"{name} is that of the nearest end; the bins reach from {wavelength[0]:.6g} to {wavelength[-1]:.6g}"
+        Note(
+            "instrument.beyond_table",
+            f"{what} reach from {first:.6g} to {last:.6g} Angstrom: in {percent(beyond)} of the bins, which lie "
+            f"beyond, {name} is that of the nearest end; the bins reach from {wavelength[0]:.6g} to "
+            f"{wavelength[-1]:.6g}",
+            WARNING,
+        )
     ]
 
 
-def _observation_notes(setup: Setup) -> list[str]:
+def _observation_notes(setup: Setup) -> list[Note]:
     """Says so where a distance is not that of the redshift, and where the detector sees no light of stars at rest."""
     observation, bins = setup.config.observation, setup.instrument.bins
     notes = []
@@ -350,19 +390,27 @@ def _observation_notes(setup: Setup) -> list[str]:
         ratio = observation.distance / expected
         if not 0.5 <= ratio <= 2:
             notes.append(
-                f"observation.distance: {observation.distance:g} Mpc is {ratio:.3g} times that of redshift "
-                f"{observation.redshift:g} in {observation.cosmology}, {expected:.4g} Mpc; null takes that"
+                Note(
+                    "observation.distance",
+                    f"observation.distance: {observation.distance:g} Mpc is {ratio:.3g} times that of redshift "
+                    f"{observation.redshift:g} in {observation.cosmology}, {expected:.4g} Mpc; null takes that",
+                    WARNING,
+                )
             )
     last = float(bins.wavelength[-1]) / (1 + observation.redshift)
     if last < LYMAN_LIMIT:
         notes.append(
-            f"instrument.wavelength: the bins end at {last:.4g} Angstrom at rest, where hydrogen absorbs the light of "
-            f"stars (below {LYMAN_LIMIT:g}); numbers without a unit are in Angstrom"
+            Note(
+                "instrument.far_ultraviolet",
+                f"instrument.wavelength: the bins end at {last:.4g} Angstrom at rest, where hydrogen absorbs the "
+                f"light of stars (below {LYMAN_LIMIT:g}); numbers without a unit are in Angstrom",
+                WARNING,
+            )
         )
     return notes
 
 
-def _component_notes(setup: Setup) -> list[str]:
+def _component_notes(setup: Setup) -> list[Note]:
     """Says so where smooth components are not aligned, painted wider than they are, or too faint."""
     config, deposit = setup.config, setup.painting.deposit
     if not isinstance(config.galaxy, ComponentsReader):
@@ -370,26 +418,39 @@ def _component_notes(setup: Setup) -> list[str]:
     notes = []
     if config.observation.align not in (None, "none"):
         notes.append(
-            f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on as "
-            f"they are and are turned by their angles"
+            Note(
+                "settings.without_effect",
+                f"observation.align: {config.observation.align} has no effect on smooth components, which lie face-on "
+                f"as they are and are turned by their angles",
+                WARNING,
+            )
         )
     gas = {component.name: component.lines for component in config.galaxy.components if component.lines}
     notes += [
-        f"galaxy.{name}.lines.flux: {lines.flux:g} x 1e-20 erg/s/cm2 is fainter than any line that is observed; give "
-        f"the unit, e.g. flux: {lines.flux:g} erg/s/cm2"
+        Note(
+            "components.line_flux",
+            f"galaxy.{name}.lines.flux: {lines.flux:g} x 1e-20 erg/s/cm2 is fainter than any line that is observed; "
+            f"give the unit, e.g. flux: {lines.flux:g} erg/s/cm2",
+            WARNING,
+        )
         for name, lines in gas.items()
         if lines.flux is not None and lines.flux < _FAINTEST_LINE
     ]
     if deposit != "nearest" and (setup.instrument.psf is None or not setup.pipeline.blurs):
         notes.append(
-            f"without a PSF images are as wide as engine.deposit: {deposit} makes them, which shares each quadrature "
-            f"point among the spaxels around it (a point source keeps about half of its light in one); give "
-            f"instrument.psf, of which that is taken off, or engine.deposit: nearest, which has no gradients of places"
+            Note(
+                "components.no_psf",
+                f"without a PSF images are as wide as engine.deposit: {deposit} makes them, which shares each "
+                f"quadrature point among the spaxels around it (a point source keeps about half of its light in one); "
+                f"give instrument.psf, of which that is taken off, or engine.deposit: nearest, which has no gradients "
+                f"of places",
+                WARNING,
+            )
         )
     return notes
 
 
-def _screen_notes(setup: Setup) -> list[str]:
+def _screen_notes(setup: Setup) -> list[Note]:
     """Says so where a screen of dust leaves no light in any bin."""
     screen = setup.config.screen
     if screen is None or not setup.pipeline.has_cube_stage("dust"):
@@ -399,10 +460,16 @@ def _screen_notes(setup: Setup) -> list[str]:
     if least < _OPAQUE:
         return []
     key = "dust" if setup.config.dust is screen else "dust.foreground"
-    return [f"{key}.a_v: {screen.a_v:g} mag dims every bin by {least:.3g} mag or more: no light is left; lower it"]
+    return [
+        Note(
+            "dust.opaque",
+            f"{key}.a_v: {screen.a_v:g} mag dims every bin by {least:.3g} mag or more: no light is left; lower it",
+            WARNING,
+        )
+    ]
 
 
-def _unused_notes(setup: Setup) -> list[str]:
+def _unused_notes(setup: Setup) -> list[Note]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
@@ -412,23 +479,37 @@ def _unused_notes(setup: Setup) -> list[str]:
     sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
     sections |= {name: name for name in config.model_extra or {}}
     notes = [
-        f"the pipeline '{pipeline.name}' has no stage '{stage}': the section {name} has no effect"
+        Note(
+            "settings.without_effect",
+            f"the pipeline '{pipeline.name}' has no stage '{stage}': the section {name} has no effect",
+            WARNING,
+        )
         for stage, name in sections.items()
         if stage not in listed
     ]
     if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
-        notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
+        notes.append(
+            Note(
+                "settings.without_effect",
+                f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect",
+                WARNING,
+            )
+        )
     notes += _without_effect(setup)
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(
-            f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of the "
-            f"cube"
+            Note(
+                "settings.without_effect",
+                f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of "
+                f"the cube",
+                WARNING,
+            )
         )
     return notes
 
 
-def _without_effect(setup: Setup) -> list[str]:
+def _without_effect(setup: Setup) -> list[Note]:
     """Says so where settings are not their defaults, but something else keeps them from being used."""
     config, observation, deposit = setup.config, setup.config.observation, setup.painting.deposit
     notes = []
@@ -438,12 +519,31 @@ def _without_effect(setup: Setup) -> list[str]:
             config.galaxy, "neighbours"
         ):
             unused.append("galaxy.neighbours")
-        notes += [f"{key} has no effect with deposit {deposit}; set engine.deposit: smoothed" for key in unused]
+        notes += [
+            Note(
+                "settings.without_effect",
+                f"{key} has no effect with deposit {deposit}; set engine.deposit: smoothed",
+                WARNING,
+            )
+            for key in unused
+        ]
     turns = [f"observation.{name}" for name in ("inclination", "position_angle") if getattr(observation, name)]
     if turns and not any(stage.name == "orient" for stage in setup.pipeline.scene):
-        notes.append(f"{' and '.join(turns)} has no effect: the pipeline '{setup.pipeline.name}' has no stage 'orient'")
+        notes.append(
+            Note(
+                "settings.without_effect",
+                f"{' and '.join(turns)} has no effect: the pipeline '{setup.pipeline.name}' has no stage 'orient'",
+                WARNING,
+            )
+        )
     if config.resolved_align == "none" and _is_changed(observation, "align_radius"):
-        notes.append("observation.align_radius has no effect without an alignment; set observation.align: stars")
+        notes.append(
+            Note(
+                "settings.without_effect",
+                "observation.align_radius has no effect without an alignment; set observation.align: stars",
+                WARNING,
+            )
+        )
     return notes
 
 
@@ -453,7 +553,7 @@ def _is_changed(section: Any, key: str) -> bool:
     return field is not None and getattr(section, key) != field.get_default(call_default_factory=True)
 
 
-def _library_notes(setup: Setup) -> list[str]:
+def _library_notes(setup: Setup) -> list[Note]:
     """Says so where old populations of a library shine as none does: its wavelengths or spectra have other units."""
     library = setup.library
     first_old = int(np.searchsorted(library.log_age, _OLD))
@@ -466,47 +566,71 @@ def _library_notes(setup: Setup) -> list[str]:
     light, blue = (spectra @ steps).mean(), (spectra[..., :n_blue] @ steps[:n_blue]).mean()
     if light > _BRIGHT:
         notes.append(
-            f"populations older than 1 Gyr in the SSP library '{library.name}' have {light:.3g} Lsun per Msun; check "
-            f"that its spectra are in Lsun / Angstrom / Msun"
+            Note(
+                "ssp.too_bright",
+                f"populations older than 1 Gyr in the SSP library '{library.name}' have {light:.3g} Lsun per Msun; "
+                f"check that its spectra are in Lsun / Angstrom / Msun",
+                WARNING,
+            )
         )
     if blue > _BLUE * light:
         notes.append(
-            f"{percent(blue / light)} of the light of populations older than 1 Gyr in the SSP library "
-            f"'{library.name}' is below {LYMAN_LIMIT:g} Angstrom; check that its rest_wavelength is in Angstrom"
+            Note(
+                "ssp.too_blue",
+                f"{percent(blue / light)} of the light of populations older than 1 Gyr in the SSP library "
+                f"'{library.name}' is below {LYMAN_LIMIT:g} Angstrom; check that its rest_wavelength is in Angstrom",
+                WARNING,
+            )
         )
     return notes
 
 
-def _noise_notes(setup: Setup) -> list[str]:
+def _noise_notes(setup: Setup) -> list[Note]:
     """Says so where a width has no window, and where a target is the median over bins of which most hold no line."""
     noise, painted = setup.config.noise, [source.name for source in setup.pipeline.paint]
     if noise is None or noise.signal_to_noise is None or noise.wavelength is not None:
         return []
     notes = []
     if _is_changed(noise, "width"):
-        notes.append(f"noise.width: {noise.width:g} Angstrom has no effect without noise.wavelength, its middle")
+        notes.append(
+            Note(
+                "settings.without_effect",
+                f"noise.width: {noise.width:g} Angstrom has no effect without noise.wavelength, its middle",
+                WARNING,
+            )
+        )
     if painted == [LINE_SOURCE]:
         notes.append(
-            f"noise.signal_to_noise: {noise.signal_to_noise:g} is that of the median bin, and most bins of lines alone "
-            f"are empty; give noise.wavelength and noise.width around a line"
+            Note(
+                "noise.empty_bins",
+                f"noise.signal_to_noise: {noise.signal_to_noise:g} is that of the median bin, and most bins of lines "
+                f"alone are empty; give noise.wavelength and noise.width around a line",
+                WARNING,
+            )
         )
     return notes
 
 
-def _line_notes(setup: Setup) -> list[str]:
+def _line_notes(setup: Setup) -> list[Note]:
     """Says so where the detector does not see some of the lines that the user named, or none of a table."""
     notes = [
-        f"{section}: the detector sees no line of the table: its gas shines in the continuum alone"
+        Note(
+            "lines.none_seen",
+            f"{section}: the detector sees no line of the table: its gas shines in the continuum alone",
+            WARNING,
+        )
         for name, section in ((NEBULAE, "nebular"), (AGN, "nebular.agn"))
         if name in setup.sources and not isinstance(setup.sources[name].templates, LineTemplates)
     ]
     plan = setup.sources.get(LINE_SOURCE)
     if plan is not None and plan.unseen:
-        notes.append(f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}")
+        notes.append(
+            Note("lines.not_seen", f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}", WARNING)
+        )
     return notes
 
 
-def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:
+def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[Note]:
     """Says so where the error of a spectrum, or of terms of the PSF, is more than the tolerance allows for."""
     tolerance = config.engine.tolerance
     reports = [report for source in sources for report in source.painter.report().items()]
@@ -514,21 +638,28 @@ def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> l
     painters = [source.painter for source in sources if isinstance(source.painter, BasisPainter)]
     refused = [own.psf_error for own in painters if own.psf_error is not None and not own.by_terms]
     inaccurate = [
-        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {tolerance:g}; use method "
-        f"direct where that is too much"
+        Note(
+            "engine.inaccurate",
+            f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {tolerance:g}; use method "
+            f"direct where that is too much",
+            WARNING,
+        )
         for error in errors
         if error > 1.2 * tolerance
     ]
     steep = [
-        f"the PSF changes too much with wavelength to act on coefficients within engine.tolerance, {tolerance:g} (it "
-        f"would err by {float(error):.1e} of its peak): every bin's image is convolved, which takes longer; a "
-        f"larger engine.tolerance avoids it"
+        Note(
+            "engine.steep_psf",
+            f"the PSF changes too much with wavelength to act on coefficients within engine.tolerance, {tolerance:g} "
+            f"(it would err by {float(error):.1e} of its peak): every bin's image is convolved, which takes longer; a "
+            f"larger engine.tolerance avoids it",
+        )
         for error in refused
     ]
     return inaccurate + steep
 
 
-def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+def _star_notes(setup: Setup, census: Census | None) -> tuple[Note, ...]:
     """Says so where the particles are no galaxy's (but for stars at rest on purpose), or stars are too old."""
     if census is None:
         return ()
@@ -536,14 +667,18 @@ def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
     return (*found, *_age_notes(setup, census))
 
 
-def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
+def _age_notes(setup: Setup, census: Census) -> tuple[Note, ...]:
     """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
     if not census.n_older:
         return ()
     return (
-        f"{counted(census.n_older, 'star is', 'stars are')} older than the Universe at redshift "
-        f"{setup.config.observation.redshift:g} ({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are "
-        f"observed as they are",
+        Note(
+            "galaxy.older_than_universe",
+            f"{counted(census.n_older, 'star is', 'stars are')} older than the Universe at redshift "
+            f"{setup.config.observation.redshift:g} ({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are "
+            f"observed as they are",
+            WARNING,
+        ),
     )
 
 
@@ -821,7 +956,7 @@ def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings
     return sum(margins)
 
 
-def call_notes(counters: Counters | None) -> tuple[str, ...]:
+def call_notes(counters: Counters | None) -> tuple[Note, ...]:
     """Sentences on the stars of a call of a pipeline: no galaxy's mass, or most of it beyond the SSP library."""
     if counters is None or isinstance(counters.mass_total, Tracer):
         return ()
@@ -834,7 +969,11 @@ def call_notes(counters: Counters | None) -> tuple[str, ...]:
     ):
         if float(beyond) > _MOST_BEYOND * mass:
             notes.append(
-                f"{percent(float(beyond) / mass)} of the stars' mass has {name} beyond the SSP library, whose nearest "
-                f"is taken: are they {meant}?"
+                Note(
+                    "ssp.beyond",
+                    f"{percent(float(beyond) / mass)} of the stars' mass has {name} beyond the SSP library, whose "
+                    f"nearest is taken: are they {meant}?",
+                    WARNING,
+                )
             )
     return tuple(notes)

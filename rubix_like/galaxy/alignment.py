@@ -13,6 +13,7 @@ from rubix_like.physics.centering import half_mass_radius, squared_distance
 from rubix_like.physics.clipping import clip_velocities
 from rubix_like.physics.rotations import smallest_rotation
 from rubix_like.physics.shape import MOST_ITERATIONS, Shape, measure_shape
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import counted
 
 Vector = Float[ndarray, "3"]
@@ -178,7 +179,7 @@ class _Stars(NamedTuple):
         return None if size <= _NOTHING * length else total / size
 
 
-def _pole(shape: Shape, spin: Vector | None, stars: _Stars) -> tuple[Vector, list[str]]:
+def _pole(shape: Shape, spin: Vector | None, stars: _Stars) -> tuple[Vector, list[Note]]:
     """Z of `align: stars`, with notes: the short axis on the side of the spin, or of a round galaxy the spin."""
     short = shape.short if spin is None or shape.short @ spin >= 0 else -shape.short
     if shape.error <= LARGEST_ERROR:
@@ -186,31 +187,49 @@ def _pole(shape: Shape, spin: Vector | None, stars: _Stars) -> tuple[Vector, lis
     ratios = f"b/a {shape.ratios[0]:.2f}, c/a {shape.ratios[1]:.2f}"
     if spin is not None:
         return spin, [
-            f"the {stars.words} are too round, or too few, to have a short axis ({ratios}; known to about "
-            f"{shape.error:.0f} deg): they were aligned by their angular momentum"
+            Note(
+                "alignment.round",
+                f"the {stars.words} are too round, or too few, to have a short axis ({ratios}; known to about "
+                f"{shape.error:.0f} deg): they were aligned by their angular momentum",
+                WARNING,
+            )
         ]
     if shape.error >= 180.0:
         raise ValueError(
             f"observation.align: expected a galaxy with a short axis or an angular momentum, got {stars.words} with "
             f"neither ({ratios}); {_REMEDY}"
         )
-    return short, [f"the short axis of the {stars.words} is known to about {shape.error:.0f} deg only ({ratios})"]
+    return short, [
+        Note(
+            "alignment.uncertain",
+            f"the short axis of the {stars.words} is known to about {shape.error:.0f} deg only ({ratios})",
+            WARNING,
+        )
+    ]
 
 
-def _notes(by: str, shape: Shape | None, angle: float | None, stars: _Stars) -> list[str]:
+def _notes(by: str, shape: Shape | None, angle: float | None, stars: _Stars) -> list[Note]:
     """Notes on the axes for the user."""
     notes = []
     if shape is not None and not shape.converged:
         notes.append(
-            f"the shape of the {stars.words} did not converge in {MOST_ITERATIONS} iterations: the axis ratios still "
-            f"move by {shape.change:.2g}"
+            Note(
+                "alignment.not_converged",
+                f"the shape of the {stars.words} did not converge in {MOST_ITERATIONS} iterations: the axis ratios "
+                f"still move by {shape.change:.2g}",
+                WARNING,
+            )
         )
     if angle is not None and angle > LARGEST_ANGLE:
         other = "angular_momentum" if by == "stars" else "stars"
         notes.append(
-            f"the short axis of the {stars.words} is {angle:.0f} deg from their angular momentum: inclination and "
-            f"position angle are those of the {'shape' if by == 'stars' else 'rotation'} only (observation.align: "
-            f"{other} takes the other)"
+            Note(
+                "alignment.misaligned",
+                f"the short axis of the {stars.words} is {angle:.0f} deg from their angular momentum: inclination and "
+                f"position angle are those of the {'shape' if by == 'stars' else 'rotation'} only (observation.align: "
+                f"{other} takes the other)",
+                WARNING,
+            )
         )
     return notes
 

@@ -23,6 +23,7 @@ from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.physics.plausibility import ParticleSums, implausible_galaxy
 from rubix_like.physics.units import universe_age_in_yr
 from rubix_like.runtime.mesh.mesh import is_traced
+from rubix_like.runtime.notes import WARNING, Note
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
@@ -153,13 +154,13 @@ def _without_negative_fractions(particles: Particles) -> Particles:
     return replace(particles, **{name: value.clip(min=0) for name, value in negative.items()})
 
 
-def implausible_notes(galaxy: Galaxy, *, is_at_rest: bool) -> tuple[str, ...]:
+def implausible_notes(galaxy: Galaxy, *, is_at_rest: bool) -> tuple[Note, ...]:
     """Sentences on numbers of particles without padding that no galaxy has; `is_at_rest`: as the user wants it."""
     gas = None if galaxy.gas is None else vars(galaxy.gas)
     return implausible_galaxy(ParticleSums.of(vars(galaxy.stars), gas), is_at_rest=is_at_rest)
 
 
-def integer_notes(galaxy: Galaxy) -> tuple[str, ...]:
+def integer_notes(galaxy: Galaxy) -> tuple[Note, ...]:
     """A sentence where arrays hold whole numbers, which may have been rounded."""
     kinds = {"stars": galaxy.stars, "gas": galaxy.gas}
     found = [
@@ -171,9 +172,15 @@ def integer_notes(galaxy: Galaxy) -> tuple[str, ...]:
     return whole_number_notes(found)
 
 
-def whole_number_notes(places: list[str]) -> tuple[str, ...]:
+def whole_number_notes(places: list[str]) -> tuple[Note, ...]:
     """The sentence for quantities that are stored as whole numbers; none without any."""
     if not places:
         return ()
     stored = "is stored" if len(places) == 1 else "are stored"
-    return (f"{', '.join(places)} {stored} as whole numbers: what was rounded away is lost",)
+    return (
+        Note(
+            "galaxy.whole_numbers",
+            f"{', '.join(places)} {stored} as whole numbers: what was rounded away is lost",
+            WARNING,
+        ),
+    )

@@ -19,6 +19,7 @@ from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_packed
 from rubix_like.runtime.files.outputs import explained, own_name, remove_stale, replacing
+from rubix_like.runtime.notes import Note, as_notes, tagged, tags_of
 from rubix_like.runtime.words import reason_of
 
 Fingerprint = Mapping[str, str]
@@ -30,7 +31,7 @@ SECONDS: float = 1.0
 _SHARE = 0.1
 """Largest share of the time that goes into checkpoints."""
 
-_FINGERPRINT, _NOTES, _POINTS, _DIGEST = "fingerprint", "notes", "points", "digest"
+_FINGERPRINT, _NOTES, _TAGS, _POINTS, _DIGEST = "fingerprint", "notes", "tags_of_notes", "points", "digest"
 
 _LAYOUT = 2
 """Layout of a search's checkpoint; 2: with a reserve of candidates."""
@@ -61,7 +62,8 @@ def save(
     """Keep a search, or chains, whole or not at all; `notes`: what else will have to be said of the result; `points`:
     of the quadrature of each component, where a number is set."""
     with replacing(path) as temporary:
-        words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes), _POINTS: points}
+        known = as_notes(notes)
+        words = {_FINGERPRINT: dict(fingerprint), _NOTES: known, _TAGS: tags_of(known), _POINTS: points}
         arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(word)) for name, word in words.items()}}
         np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
@@ -100,10 +102,11 @@ def _digest(arrays: Mapping[str, ndarray]) -> str:
     return key_of(*(part for name in sorted(arrays) for part in (name, arrays[name])))
 
 
-def kept_notes(path: Path) -> tuple[str, ...]:
+def kept_notes(path: Path) -> tuple[Note, ...]:
     """The notes beside what was kept."""
     with path.open("rb") as stream, np.load(stream) as file:
-        return tuple(json.loads(str(file[_NOTES])))
+        tags = json.loads(str(file[_TAGS])) if _TAGS in file else []
+        return tagged(json.loads(str(file[_NOTES])), tags)
 
 
 def kept_points(path: Path) -> int | None:

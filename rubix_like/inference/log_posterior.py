@@ -33,6 +33,7 @@ from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
 from rubix_like.physics.units import plain_numbers
+from rubix_like.runtime.notes import Note, as_notes
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import listed, shortened
@@ -210,9 +211,9 @@ class LogPosterior:
         return self._free.n_latent
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """Notes on the data and the model."""
-        return tuple(dict.fromkeys((*self.problem.notes, *self.problem.pipeline.notes)))
+        return as_notes((*self.problem.notes, *self.problem.pipeline.notes))
 
     def __repr__(self) -> str:
         return f"LogPosterior({', '.join(self.labels)})"

@@ -101,6 +101,7 @@ from rubix_like.physics.gaussian import reach_of
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.readers.galaxy_loading import with_deposit
 from rubix_like.readers.model_readers import point_numbers
+from rubix_like.runtime.notes import WARNING, Note, as_notes
 from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import percent
 from rubix_like.ssp import SSPLibrary
@@ -181,9 +182,9 @@ class _Prepared:
         """The data."""
         return self.data.observed
 
-    def says(self, notes: Iterable[str]) -> list[str]:
+    def says(self, notes: Iterable[str]) -> list[Note]:
         """Notes with the name of the set in front."""
-        return [f"{self.name}: {note}" if self.name else note for note in notes]
+        return [note.about(self.name) if self.name else note for note in as_notes(notes)]
 
 
 def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sample: int, report: Report) -> Problem:
@@ -552,17 +553,31 @@ def _notes(
         unknown = None in (own.grid.cube.ra, sets[first].grid.cube.ra) and not own.data.centred
         if number != first and unknown and own.data.settings.nuisance.shift is None:
             notes.append(
-                f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both fields are "
-                f"taken to be the same; nuisance.shift lets them differ"
+                Note(
+                    "data.sky_unknown",
+                    f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both "
+                    f"fields are taken to be the same; nuisance.shift lets them differ",
+                    WARNING,
+                )
             )
         if own.lsf_scale is not None:
             lost = int(np.sum(~within_ends(len(own.selection), _ENDS * _widest_sigma(own, fitted[number].pipeline))))
-            notes.append(f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light")
+            notes.append(
+                Note(
+                    "data.ends_left_out",
+                    f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light",
+                )
+            )
     for one, other in itertools.combinations(sets, 2):
         if number := _n_alike(one, other):
             notes.append(
-                f"{one.name} and {other.name} hold the same data in {number} voxels, which count twice: errors are too "
-                f"small by up to sqrt(2); leave out one of the sets, or give them windows that do not overlap"
+                Note(
+                    "data.counted_twice",
+                    f"{one.name} and {other.name} hold the same data in {number} voxels, which count twice: errors "
+                    f"are too small by up to sqrt(2); leave out one of the sets, or give them windows that do not "
+                    f"overlap",
+                    WARNING,
+                )
             )
     return (*notes, *shared)
 
@@ -710,8 +725,12 @@ def _deposit_notes(run: RunConfig, source: AbstractParticleSource) -> tuple[str,
     if chosen != "smoothed":
         return ()
     return (
-        "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as points "
-        "(nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
+        Note(
+            "deposit.simulated_as_points",
+            "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as "
+            "points (nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
+            WARNING,
+        ),
     )
 
 

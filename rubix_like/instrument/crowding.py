@@ -8,6 +8,7 @@ from numpy import ndarray
 
 from rubix_like.config import EngineSettings, InstrumentSettings, PipelineSettings
 from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.places import found_at
 
 AUTO: str = "auto"
@@ -131,14 +132,22 @@ def choose_deposit(
         return DepositChoice(
             "nearest",
             f"few stars in a resolution element ({number}), but no smoothing lengths",
-            f"the galaxy looks grainy: {few}, and there are no smoothing lengths to smooth them by; read the galaxy by "
-            f"the run's configuration, all at once (rl.load_galaxy(config), engine.slab: all), or give them",
+            Note(
+                "deposit.grainy",
+                f"the galaxy looks grainy: {few}, and there are no smoothing lengths to smooth them by; read the "
+                f"galaxy by the run's configuration, all at once (rl.load_galaxy(config), engine.slab: all), or give "
+                f"them",
+                WARNING,
+            ),
         )
     return DepositChoice(
         "smoothed",
         f"few stars in a resolution element ({number})",
-        f"stars are smoothed by their smoothing lengths (engine.deposit: auto): {few}; engine.deposit: nearest paints "
-        f"them as points",
+        Note(
+            "deposit.smoothed",
+            f"stars are smoothed by their smoothing lengths (engine.deposit: auto): {few}; engine.deposit: nearest "
+            f"paints them as points",
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from rubix_like.config import EngineSettings, InstrumentSettings, PipelineSettings, PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.places import found_at
 
 _VARIANCE: dict[str, float] = {"nearest": 1 / 12, "cic": 1 / 6, "tsc": 1 / 4, "smoothed": 1 / 4}
@@ -103,14 +104,22 @@ class SeenWidth(eqx.Module):
             return ()
         if effective < fwhm:
             return (
-                f"the PSF of {fwhm:.3g} arcsec is too narrow for engine.deposit '{deposit}', which moves stars to the "
-                f"middles of spaxels: on average they are seen with an FWHM of {effective:.3g} arcsec (both before the "
-                f"spaxel's box); take engine.deposit: tsc",
+                Note(
+                    "psf.narrower_than_spaxel",
+                    f"the PSF of {fwhm:.3g} arcsec is too narrow for engine.deposit '{deposit}', which moves stars to "
+                    f"the middles of spaxels: on average they are seen with an FWHM of {effective:.3g} arcsec (both "
+                    f"before the spaxel's box); take engine.deposit: tsc",
+                    WARNING,
+                ),
             )
         remedy = f"engine.oversampling: {2 * cells}" if deposit in ("tsc", "smoothed") else "engine.deposit: tsc"
         return (
-            f"engine.deposit '{deposit}' spreads stars beside the PSF: on average they are seen with an FWHM of "
-            f"{effective:.3g} instead of {fwhm:.3g} arcsec (both before the spaxel's box); for less take {remedy}",
+            Note(
+                "psf.widened",
+                f"engine.deposit '{deposit}' spreads stars beside the PSF: on average they are seen with an FWHM of "
+                f"{effective:.3g} instead of {fwhm:.3g} arcsec (both before the spaxel's box); for less take {remedy}",
+                WARNING,
+            ),
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import percent
 
 STELLAR_MASSES: tuple[float, float] = (1e3, 1e14)
@@ -139,7 +140,7 @@ def _weighted(columns: Mapping[str, Any], name: str) -> Float[ndarray, " particl
     return np.asarray(columns[name], np.float64) * (1.0 if weight is None else np.asarray(weight, np.float64))
 
 
-def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple[str, ...]:
+def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple[Note, ...]:
     """Sentences on numbers that no galaxy has, with the likely cause; `is_at_rest`: as the user wants it.
 
     None for a galaxy without stellar mass, such as one of gas or of emission lines alone.
@@ -151,51 +152,75 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple
         notes += _radius_notes(sums.half_mass_radius, sums.mass)
         if sums.dispersion < LEAST_DISPERSION and not is_at_rest:
             notes.append(
-                f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
-                f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}"
+                Note(
+                    "galaxy.dispersion",
+                    f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
+                    f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}",
+                    WARNING,
+                )
             )
         speed = float(np.linalg.norm(sums.momentum / sums.mass))
         if speed > max(FASTEST, sums.dispersion):
             notes.append(
-                f"the mean velocity of the stars relative to the galaxy is {speed:.3g} km/s, which is no galaxy's (at "
-                f"most {FASTEST:g}): do velocities hold the galaxy's own motion? Subtract their mean; "
-                f"observation.velocity_offset moves the galaxy"
+                Note(
+                    "galaxy.bulk_velocity",
+                    f"the mean velocity of the stars relative to the galaxy is {speed:.3g} km/s, which is no galaxy's "
+                    f"(at most {FASTEST:g}): do velocities hold the galaxy's own motion? Subtract their mean; "
+                    f"observation.velocity_offset moves the galaxy",
+                    WARNING,
+                )
             )
         limits = ((NEWBORN_LOG_AGE, MOST_NEWBORN, sums.newborn), (YOUNG_LOG_AGE, MOST_YOUNG, sums.young))
         beyond = [(log_age, most, mass) for log_age, most, mass in limits if mass > most * sums.mass]
         for log_age, most, mass in beyond[:1]:
             notes.append(
-                f"{percent(mass / sums.mass)} of the stars' mass is younger than {10**log_age:g} yr, which is no "
-                f"galaxy's (at most {percent(most)}): are ages in Gyr or Myr taken for yr, or for log10(age / yr)? "
-                f"{_UNIT}"
+                Note(
+                    "galaxy.ages",
+                    f"{percent(mass / sums.mass)} of the stars' mass is younger than {10**log_age:g} yr, which is no "
+                    f"galaxy's (at most {percent(most)}): are ages in Gyr or Myr taken for yr, or for log10(age / yr)? "
+                    f"{_UNIT}",
+                    WARNING,
+                )
             )
     for kind, rich, mass in (("stars", sums.rich, sums.mass), ("gas", sums.rich_gas, sums.gas)):
         if rich > 0.5 * mass:
             notes.append(
-                f"{percent(rich / mass)} of the mass of the {kind} has metallicities above {RICHEST:g}, which is no "
-                f"galaxy's (at most half): are they in solar units? They are mass fractions: multiply by the Sun's, "
-                f"about 0.0134"
+                Note(
+                    "galaxy.metallicities",
+                    f"{percent(rich / mass)} of the mass of the {kind} has metallicities above {RICHEST:g}, which is "
+                    f"no galaxy's (at most half): are they in solar units? They are mass fractions: multiply by the "
+                    f"Sun's, about 0.0134",
+                    WARNING,
+                )
             )
     if sums.gas and sums.cold_gas == sums.gas:
         notes.append(
-            f"gas.temperature: all gas is colder than {COLDEST:g} K, which is no galaxy's: are these log10 of the "
-            f"temperature? Give it in K"
+            Note(
+                "galaxy.gas_temperature",
+                f"gas.temperature: all gas is colder than {COLDEST:g} K, which is no galaxy's: are these log10 of the "
+                f"temperature? Give it in K",
+                WARNING,
+            )
         )
     return tuple(notes)
 
 
-def implausible_mass(mass: float) -> tuple[str, ...]:
+def implausible_mass(mass: float) -> tuple[Note, ...]:
     """A sentence on a sum of the stars' birth masses (Msun) that no galaxy has; none without stellar mass."""
     low, high = STELLAR_MASSES
     if not mass or low <= mass <= high:
         return ()
     return (
-        f"the stars' birth masses add up to {mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are they in "
-        f"another unit, such as 1e10 Msun/h? {_UNIT}",
+        Note(
+            "galaxy.mass",
+            f"the stars' birth masses add up to {mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are they "
+            f"in another unit, such as 1e10 Msun/h? {_UNIT}",
+            WARNING,
+        ),
     )
 
 
-def _radius_notes(radius: float, mass: float) -> list[str]:
+def _radius_notes(radius: float, mass: float) -> list[Note]:
     """Says so where half of the mass lies within, or beyond, what a galaxy or a star cluster has."""
     low, high = HALF_MASS_RADII
     if mass < CLUSTER_MASS:
@@ -208,8 +233,12 @@ def _radius_notes(radius: float, mass: float) -> list[str]:
         else "are positions in pc, not from the galaxy's centre, or those of a whole box (galaxy.subhalo selects)"
     )
     return [
-        f"the half-mass radius of the stars is {radius:.2g} kpc, which is no galaxy's ({low:g} to {high:g}): {cause}? "
-        f"{_UNIT}"
+        Note(
+            "galaxy.size",
+            f"the half-mass radius of the stars is {radius:.2g} kpc, which is no galaxy's ({low:g} to {high:g}): "
+            f"{cause}? {_UNIT}",
+            WARNING,
+        )
     ]
 
 
@@ -218,7 +247,7 @@ def implausible_voxels(
     variance: Float[ndarray, "y x wave"] | None,
     used: Bool[ndarray, "y x wave"],
     sigma: float | None = None,
-) -> tuple[str, ...]:
+) -> tuple[Note, ...]:
     """Sentences on fluxes (1e-20 erg/s/cm2/Angstrom), variances and masks that no observation has, with the likely
     cause; cubes of more than 2^20 voxels are judged by a sample of them. `sigma`: `fit.sigma`, where the variances are
     those of it."""
@@ -237,9 +266,13 @@ def implausible_voxels(
     unused = np.count_nonzero(judged & ~used) / max(np.count_nonzero(judged), 1)
     if unused > MOST_UNUSED:
         notes.append(
-            f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
-            f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the "
-            f"mask's HDU; in Python `used` is True there"
+            Note(
+                "data.mask",
+                f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
+                f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the "
+                f"mask's HDU; in Python `used` is True there",
+                WARNING,
+            )
         )
     light = good & used
     if not light.any():
@@ -247,9 +280,13 @@ def implausible_voxels(
     brightest = float(np.percentile(np.abs(flux[light]), 99)) * 1e-20  # erg/s/cm2/Angstrom
     if brightest > LARGEST_FLUX:
         notes.append(
-            f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at most "
-            f"{LARGEST_FLUX:g}): does BUNIT mean another power of ten? Give units, such as '1e-16 erg/s/cm2/Angstrom' "
-            f"(of a file in a fit: fit.data_units; in Python: flux with its unit)"
+            Note(
+                "data.flux",
+                f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at "
+                f"most {LARGEST_FLUX:g}): does BUNIT mean another power of ten? Give units, such as '1e-16 "
+                f"erg/s/cm2/Angstrom' (of a file in a fit: fit.data_units; in Python: flux with its unit)",
+                WARNING,
+            )
         )
     median = float(np.median(snr[light]))
     if median > LARGEST_SIGNAL_TO_NOISE:
@@ -260,7 +297,11 @@ def implausible_voxels(
         if sigma is not None:
             cause = f"is fit.sigma, {sigma:g}, in another unit? Give it in 1e-20 erg/s/cm2/Angstrom"
         notes.append(
-            f"the median S/N per voxel is {median:.3g}, unlike in observations (at most {LARGEST_SIGNAL_TO_NOISE:g}): "
-            f"{cause}"
+            Note(
+                "data.errors",
+                f"the median S/N per voxel is {median:.3g}, unlike in observations (at most "
+                f"{LARGEST_SIGNAL_TO_NOISE:g}): {cause}",
+                WARNING,
+            )
         )
     return tuple(notes)

@@ -31,6 +31,7 @@ from rubix_like.plots.images import Choice, SkyImage, check_choice, chosen_image
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import PICTURE, PICTURE_CREATOR, check_outputs
+from rubix_like.runtime.notes import labelled
 
 MASKED: int = 65535
 """The code of a masked voxel; good ones have 0 to 65534."""
@@ -450,7 +451,7 @@ def _facts(cube: Cube) -> str:
     """The run as rows of a table, escaped."""
     rows: list[tuple[str, str, Any]] = [("numbers of this page", "", _rounding(cube))]
     rows += [(key.replace("_", " "), comment, cube.meta.get(key)) for _, key, comment in META_CARDS]
-    rows += [("note", "", note) for note in cube.meta.notes]
+    rows += [(label.lower(), "", text) for label, text in labelled(cube.meta.notes)]
     return "".join(
         f"<tr><th scope=row>{html.escape(name)}</th><td>{html.escape(str(value))}</td>"
         f"<td>{html.escape(comment)}</td></tr>"

@@ -23,6 +23,7 @@ from rubix_like.physics.centering import (
 )
 from rubix_like.physics.clipping import SIGMAS, Clip, clip_velocities
 from rubix_like.readers.fields.field_map import Table, Vector, Vectors, row_count, stacked
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
@@ -179,7 +180,13 @@ def find_frame(
         apart = float(np.linalg.norm(unwrap((center - given)[None], np.zeros(3), box_size)))
         if apart > half_mass_radius(unwrap(sample["position"], center, box_size), sample["mass"]):
             text = f"{origin} is {apart:.3g} kpc from the densest place of the stars"
-            notes = (f"{text}, beyond their half-mass radius (bare numbers are in the file's own unit)",)
+            notes = (
+                Note(
+                    "selection.off_centre",
+                    f"{text}, beyond their half-mass radius (bare numbers are in the file's own unit)",
+                    WARNING,
+                ),
+            )
         center = given
     offset = unwrap(sample["position"], center, box_size)
     squared = squared_distance(offset)
@@ -227,8 +234,11 @@ def _clipping_notes(motion: _Motion, clip: Clip) -> tuple[str, ...]:
     if not motion.n_clipped:
         return ()
     return (
-        f"{motion.n_clipped} of {motion.n_stars} stars within the half-mass radius are left out of the bulk velocity: "
-        f"more than {clip.limit:.4g} km/s ({SIGMAS:g} sigma) from it, up to {motion.fastest:.4g} km/s",
+        Note(
+            "galaxy.wild_velocities",
+            f"{motion.n_clipped} of {motion.n_stars} stars within the half-mass radius are left out of the bulk "
+            f"velocity: more than {clip.limit:.4g} km/s ({SIGMAS:g} sigma) from it, up to {motion.fastest:.4g} km/s",
+        ),
     )
 
 

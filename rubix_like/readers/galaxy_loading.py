@@ -29,6 +29,7 @@ from rubix_like.galaxy.validation import implausible_notes, validate, validate_g
 from rubix_like.instrument.crowding import AUTO, Crowding, choose_deposit
 from rubix_like.physics.centering import half_mass_radius
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
+from rubix_like.runtime.notes import Note
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.registry import exits_as_errors
@@ -89,7 +90,7 @@ def share_of(n_lacking: int, n_stars: int) -> str:
 def with_birth_mass_origin(info: GalaxyInfo, library: SSPLibrary, share: str) -> GalaxyInfo:
     """Return the info with the origin of birth masses, also as a note; `share` says how many stars lack them."""
     text = birth_mass_origin(library)
-    note = f"the file has no birth masses{' of some stars' if share else ''}: {text}{share}"
+    note = Note("galaxy.birth_mass", f"the file has no birth masses{' of some stars' if share else ''}: {text}{share}")
     return dataclasses.replace(info, initial_mass=text + share, notes=(*info.notes, note))
 
 
@@ -178,7 +179,9 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
     most = lacking.size - 1
     capped = f" (galaxy.neighbours: {number} is more than there are)" if number > most else ""
     words = f"distance to neighbour {min(number, most)}{capped}; {np.count_nonzero(lacking)} of {lacking.size} stars"
-    note = f"smoothing lengths of stars are estimated, {reason or 'not from the file'}: {words}"
+    note = Note(
+        "galaxy.smoothing_length", f"smoothing lengths of stars are estimated, {reason or 'not from the file'}: {words}"
+    )
     info = dataclasses.replace(info, smoothing_length=words, notes=(*info.notes, note))
     return _with_lengths(galaxy, _estimated(stars, lacking, number)), info
 

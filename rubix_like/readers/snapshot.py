@@ -31,6 +31,7 @@ from rubix_like.readers.mapped_files import check_has_stars, open_selected, open
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected
 from rubix_like.readers.stellar_ages import Origins, ages_and_metallicities, check_ages, drawn_origins
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
@@ -54,11 +55,16 @@ def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:
     partly = [name for name in _OPTIONAL if 0 < np.count_nonzero(np.isnan(found[name])) < unknown.size]
     kept = {name: values for name, values in found.items() if not np.isnan(values).any()}
     others = {name: values for name, values in table.items() if name not in _OPTIONAL}
-    notes = [f"{name} of the gas left out: only some of it has one" for name in partly]
+    notes = [
+        Note("gas.partly_known", f"{name} of the gas left out: only some of it has one", WARNING) for name in partly
+    ]
     if assumed.any() and "temperature" in kept:
         notes.append(
-            f"gas temperatures take gas as neutral below {IONISED_FROM:g} K and ionised above: the file has no "
-            f"electron abundance of {np.count_nonzero(assumed)} of {assumed.size} particles"
+            Note(
+                "gas.assumed_ionisation",
+                f"gas temperatures take gas as neutral below {IONISED_FROM:g} K and ionised above: the file has no "
+                f"electron abundance of {np.count_nonzero(assumed)} of {assumed.size} particles",
+            )
         )
     return others | kept, tuple(notes)
 
@@ -171,12 +177,17 @@ class ColumnReader:
         """What was selected, left out and set, in sentences."""
         snapshot, selected = self.selected.snapshot, self.selected
         left_out = tuple(
-            f"{number} {snapshot.others(family)} left out" for family, number in selected.left_out.items() if number
+            Note("selection.left_out", f"{number} {snapshot.others(family)} left out")
+            for family, number in selected.left_out.items()
+            if number
         )
         unused = "; those of the file are not used" if "velocity" in snapshot.available("stars") else ""
-        zero = f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}"
+        zero = Note(
+            "galaxy.no_kinematics",
+            f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}",
+        )
         lacking = self.lacking_of_gas()
-        gas = (f"gas left out: the file has no {', '.join(lacking)}",) if lacking else ()
+        gas = (Note("gas.left_out", f"gas left out: the file has no {', '.join(lacking)}", WARNING),) if lacking else ()
         whole = () if snapshot.field_map.is_known else whole_number_notes(find_whole_numbers(snapshot))
         return (*selected.notes, *left_out, *((zero,) if self.velocities == "zero" else ()), *gas, *whole)
 

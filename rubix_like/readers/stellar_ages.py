@@ -16,6 +16,7 @@ from rubix_like.readers.derived_columns import BIRTHS, SOURCES, age_source, log_
 from rubix_like.readers.fields.field_map import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import GalaxyFrame
+from rubix_like.runtime.notes import WARNING, Note
 
 
 def _special() -> Any:
@@ -115,14 +116,24 @@ def ages_and_metallicities(
 def drawn_origins(snapshot: Snapshot, recipe: AgeRecipe, n_ageless: int, n_metalless: int, n_stars: int) -> Origins:
     """The origins of what the recipe draws: the ages of `n_ageless` and metallicities of `n_metalless` of the stars."""
     if not (n_ageless or n_metalless):
-        return Origins(notes=("galaxy.ages has no effect: the file has ages and metallicities of all stars",))
+        return Origins(
+            notes=(
+                Note(
+                    "settings.without_effect",
+                    "galaxy.ages has no effect: the file has ages and metallicities of all stars",
+                    WARNING,
+                ),
+            )
+        )
     limit = snapshot.epoch.universe_age
     ages = f"{recipe.describe_ages(limit)}; {n_ageless} of {n_stars} stars" if n_ageless else "file"
     drawn = f"{recipe.describe_metallicities()}; {n_metalless} of {n_stars} stars"
     metallicities = drawn if n_metalless else "file"
     texts = (("ages", ages), ("metallicities", metallicities))
     notes = tuple(
-        f"{what} of stars without them in the file are drawn: {text}" for what, text in texts if text != "file"
+        Note("galaxy.drawn_ages", f"{what} of stars without them in the file are drawn: {text}")
+        for what, text in texts
+        if text != "file"
     )
     return Origins(ages, metallicities, notes)
 

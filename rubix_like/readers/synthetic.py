@@ -7,6 +7,7 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base, sampled
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE
 from rubix_like.runtime.memory import check_making
+from rubix_like.runtime.notes import WARNING, Note
 
 
 def load_synthetic(settings: SyntheticReader) -> tuple[Galaxy, GalaxyInfo]:
@@ -16,7 +17,7 @@ def load_synthetic(settings: SyntheticReader) -> tuple[Galaxy, GalaxyInfo]:
     galaxy = sampled(settings.build(), draws)
     notes = ()
     if round(BULGE_SHARE * settings.n_stars) == 0 and settings.bulge_fraction > 0:
-        notes = ("too few stars to sample the bulge: its mass is in the disc",)
+        notes = (Note("galaxy.no_bulge", "too few stars to sample the bulge: its mass is in the disc", WARNING),)
     info = GalaxyInfo(
         name="synthetic",
         reader=settings.reader,

@@ -26,6 +26,7 @@ from rubix_like.config.sections.wavelength import STEP_UNITS
 from rubix_like.errors import ConfigError
 from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runtime.note_keys import MISTAKES
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource, resource_names
@@ -121,6 +122,11 @@ def list_products() -> Listing:
 def list_lines() -> Listing:
     """The emission lines by name, with their wavelengths."""
     return _listing("Emission lines", line_rows())
+
+
+def list_notes() -> Listing:
+    """The keys of notes, each with the mistake that it guards against: `Note.key`."""
+    return _listing("Notes", list(MISTAKES.items()), ("key", "mistake"))
 
 
 def list_kernels() -> Listing:

@@ -74,6 +74,7 @@ from rubix_like.runtime.memory import (
     process_bytes,
 )
 from rubix_like.runtime.mesh.mesh import process_count
+from rubix_like.runtime.notes import Note, checking_lines
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, progress_here
 from rubix_like.runtime.registry import exits_as_errors
@@ -441,7 +442,10 @@ def prepare_for_check(
         more = n_bytes * (reader.n_stars - info.n_stars + reader.n_gas - info.n_gas) // prepared.pipeline.layout.n_data
         n_here = len(mesh.local_devices) if mesh.devices.flat[0].platform == "cpu" else 0
         need = MemoryNeed(prepared.need.device + more, prepared.need.host + more * n_here)
-        note = f"planned with {info.n_stars} stars and {info.n_gas} gas particles; the memory is that of all"
+        note = Note(
+            "run.planned_with_fewer",
+            f"planned with {info.n_stars} stars and {info.n_gas} gas particles; the memory is that of all",
+        )
         info = replace(info, n_stars=reader.n_stars, n_gas=reader.n_gas, notes=(*info.notes, note))
         yield name, replace(prepared, info=info, need=need)
 
@@ -591,7 +595,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
-    return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+    return lines + checking_lines((*info.notes, *pipeline.notes))
 
 
 def _memory_line(prepared: Prepared) -> str:

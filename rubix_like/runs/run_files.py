@@ -22,6 +22,7 @@ from rubix_like.instrument.pointing import pointings_of
 from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.outputs import Named, check_writable, paths_in, with_addition
 from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs, configuration_words
+from rubix_like.runtime.notes import Note, note_lines
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import percent
 from rubix_like.ssp.formats import LIBRARIES, SHELF
@@ -301,7 +302,9 @@ def missing_maps_lines(config: RunConfig) -> list[str]:
     """A note for the end of a run that makes no maps, though nobody said so."""
     if config.observations is not None:
         runs = [(run.name, why_no_maps(run.config)) for run in cube_runs(config)]
-        return [f"Note: no maps beside the cube of {name}, as {reason}" for name, reason in runs if reason]
-    reason = why_no_maps(config)
-    remedy = "observe one of them (instrument.arm)" if config.instrument.join else "output.maps: true makes them"
-    return [f"Note: no maps beside the cube, as {reason}; {remedy}"] if reason else []
+        where = [f"the cube of {name}, as {reason}" for name, reason in runs if reason]
+    else:
+        reason = why_no_maps(config)
+        remedy = "observe one of them (instrument.arm)" if config.instrument.join else "output.maps: true makes them"
+        where = [f"the cube, as {reason}; {remedy}"] if reason else []
+    return note_lines(Note("products.no_maps", f"no maps beside {place}") for place in where)

@@ -17,6 +17,7 @@ from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, Counters, SourceCounter
 from rubix_like.nebular.line_grid import PHOTONS
 from rubix_like.physics.templates import A_V, A_V_BIRTH
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
+from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.words import counted, format_bytes
 
 BEYOND_LARGEST: str = "behind more dust than dust.largest: fainter, but no redder than at it"
@@ -81,8 +82,7 @@ def light_lines(cube: Cube | ShardedCube) -> list[str]:
 def remark_lines(name: str, cube: Cube | ShardedCube) -> list[str]:
     """Lines on the light and the notes of an observation that is not the last one, each with its name."""
     masked = [] if isinstance(cube, ShardedCube) else _mask_lines(sums_of(cube))
-    notes = [f"Note: {note}" for note in cube.meta.notes]
-    return [f"{name}: {line}" for line in (*masked, *light_lines(cube), *notes)]
+    return [f"{name}: {line}" for line in (*masked, *light_lines(cube), *note_lines(cube.meta.notes))]
 
 
 def closing_lines(
@@ -100,9 +100,8 @@ def closing_lines(
     written = [f"{what} written to {other}" for what, other in others]
     if any(what.startswith(("Arm ", "Observation ")) for what, _ in others):
         written.append("Look at each of them as at the last one, of which the following lines are:")
-    notes = [f"Note: {note}" for note in cube.meta.notes]
     written.extend(remarks)
-    return [*written, *summary_lines(cube, path, timings, layout, sums), *notes]
+    return [*written, *summary_lines(cube, path, timings, layout, sums), *note_lines(cube.meta.notes)]
 
 
 def _size_line(cube: ShardedCube) -> str:

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from rubix_like.errors import ConfigError, or_install, suggest
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
 
@@ -64,8 +65,12 @@ class Registry:
         """Sentences on members from outside that have the name of a built-in one, and so are left out, among some."""
         announced = set(plug_in_names(self.group)) & self.builtin.keys()
         return tuple(
-            f"{plug_in_place(self.kind, self.group, name)} is left out, as that name is built in and cannot be taken "
-            f"over; announce it by another"
+            Note(
+                "registry.name_taken",
+                f"{plug_in_place(self.kind, self.group, name)} is left out, as that name is built in and cannot be "
+                f"taken over; announce it by another",
+                WARNING,
+            )
             for name in dict.fromkeys(names)
             if name in announced
         )

@@ -504,7 +504,8 @@ def test_detector_partly_outside_the_library_is_flagged(command):
     np.testing.assert_array_equal(np.asarray(cube.mask), np.broadcast_to(outside.astype(int), cube.mask.shape))
     assert f"{outside.sum()} of 11 bins lie outside the SSP library: masked (DQ 1)" in text
     assert 0 < outside.sum() < 11
-    assert "Note: " in text
+    assert "Warning: " in text
+    assert "spectra.not_covered" in [note.key for note in cube.meta.notes]
 
 
 def test_field_much_larger_than_the_galaxy(command):

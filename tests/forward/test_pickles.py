@@ -54,7 +54,7 @@ def test_what_a_pipeline_shows():
     pipeline = planned(1)
     assert repr(pipeline) == "Pipeline('stellar' for muse: 5 x 5 spaxels, 31 bins, method direct, 1 device)"
     assert "5 x 5 of 0.2 arcsec" in pipeline._repr_html_()
-    assert "Note: " in pipeline._repr_html_()
+    assert "Warning: " in pipeline._repr_html_()
 
 
 FRESH = """

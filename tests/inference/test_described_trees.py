@@ -1,6 +1,7 @@
 """A dataclass whose fields say what they mean is written to HDF5 and read back, whatever its fields are."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import field
 
 import h5py
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+from small import make_cube
 
+from rubix_like import Cube
 from rubix_like.inference.described_trees import described_as, read_tree, write_tree
 
 
@@ -73,3 +76,76 @@ def test_what_is_missing_is_a_key_error(file):
     del file["full"]
     with pytest.raises(KeyError):
         read_tree(Rings, file)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """A tree within another one, which shares its group with an array; `label` is not described."""
+
+    label: str
+    height: Float[ndarray, " ring"] = field(metadata=described_as("height at each ring"))
+    width: float = field(metadata=described_as("width"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A member of a mapping, whose labels are its name."""
+
+    labels: tuple[str, ...]
+    number: float = field(metadata=described_as("a number"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """Fields that hold others."""
+
+    place: Float[ndarray, " ring"] = field(metadata=described_as("places", "kpc", at="peak/place"))
+    peak: Peak | None = field(metadata=described_as("a peak"))
+    cube: Cube | None = field(metadata=described_as("a cube"))
+    tables: Mapping[str, Float[ndarray, " ring"]] = field(metadata=described_as("tables"))
+    texts: dict[str, str] = field(metadata=described_as("texts"))
+    named: Mapping[str, Named] = field(default_factory=dict, metadata=described_as("numbers by name"))
+    scale: float = field(default=2.0, metadata=described_as("a scale"))
+
+
+FULL = Survey(
+    np.array([1.0, 2.0]),
+    Peak("high", np.array([3.0, 4.0]), 0.5),
+    make_cube(),
+    {"b": np.zeros(2), "a": np.ones(2)},
+    {"jax": "0.9", "empty": ""},
+    {"first": Named(("first",), 1.5)},
+)
+EMPTY = Survey(np.array([1.0, 2.0]), None, None, {}, {})
+
+
+@pytest.mark.parametrize("survey", [FULL, EMPTY])
+def test_trees_cubes_and_mappings_are_groups(survey, tmp_path):
+    with h5py.File(tmp_path / "survey.h5", "w") as file:
+        write_tree(survey, file)
+        found = Survey(**read_tree(Survey, file, {"ring": 2}, label="high"))
+    np.testing.assert_array_equal(found.place, survey.place)
+    assert list(found.tables) == list(survey.tables)
+    assert (found.texts, found.named, found.scale) == (survey.texts, survey.named, survey.scale)
+    assert [found.peak is None, found.cube is None] == [survey.peak is None, survey.cube is None]
+    if survey.peak is not None:
+        assert found.peak.label == "high"
+        np.testing.assert_array_equal(found.peak.height, survey.peak.height)
+        np.testing.assert_array_equal(found.cube.flux, survey.cube.flux)
+
+
+def test_axes_are_the_same_in_mappings(tmp_path):
+    with h5py.File(tmp_path / "survey.h5", "w") as file:
+        write_tree(dataclasses.replace(FULL, tables={"a": np.ones(3)}), file)
+        with pytest.raises(ValueError, match=r"/tables/a: expected float numbers of shape \(2\)"):
+            read_tree(Survey, file, label="high")
+
+
+@pytest.mark.parametrize("missing", ["place", "height"])
+def test_a_tree_that_is_there_in_part_is_a_key_error(missing, tmp_path):
+    """Also of one that may be None."""
+    with h5py.File(tmp_path / "survey.h5", "w") as file:
+        write_tree(FULL, file)
+        del file[f"peak/{missing}"]
+        with pytest.raises(KeyError, match=f"/peak/{missing} is missing"):
+            read_tree(Survey, file, label="high")

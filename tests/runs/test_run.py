@@ -207,7 +207,7 @@ def test_check_lines_state_what_the_run_will_be(tmp_path):
     assert f"painted on {10 + 2 * margin[0]} x {10 + 2 * margin[1]}" in lines["cube"]
     assert "1 x cpu" in lines["devices"]
     assert "available" in lines["memory"]
-    assert "outside the SSP library" in lines["note"]
+    assert "outside the SSP library" in lines["warning"]
     assert names(tmp_path) == []
 
 

@@ -15,6 +15,7 @@ from numpy import ndarray
 from rubix_like.cube.footprint import header_of
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
 from rubix_like.cube.observed.observed_layouts import label, number_card, text_card
+from rubix_like.runtime.notes import WARNING, Note
 
 SPECTRAL_WORDS: tuple[str, ...] = ("WAVE", "AWAV", "LAMBDA", "WAVELENGTH", "ANGSTROM", "LINEAR", "LOGLAM", "LAMB")
 """What CTYPE begins with for an axis of wavelengths; of these WAVE and AWAV are FITS, the others old habits."""
@@ -267,7 +268,7 @@ def read_sky(header: Any, axes: Axes, place: str, pixel_scale: float | None) -> 
     notes: tuple[str, ...] = ()
     if pixel_scale is not None and (None in scales or not math.isclose(pixel_scale, found, rel_tol=SQUARE_TOLERANCE)):
         says = "does not say it, and its CRVAL are taken as deg" if None in scales else f"says {found:g}"
-        notes = (f"pixel_scale {pixel_scale:g} arcsec as given; the header {says}",)
+        notes = (Note("data.overridden", f"pixel_scale {pixel_scale:g} arcsec as given; the header {says}"),)
         matrix = matrix * (pixel_scale / found)
     flip_y, flip_x = _flips(matrix)
     up = matrix[:, 1] * (-1 if flip_y else 1)
@@ -281,7 +282,13 @@ def read_sky(header: Any, axes: Axes, place: str, pixel_scale: float | None) -> 
         dec=dec,
         flip_y=flip_y,
         flip_x=flip_x,
-        notes=(*notes, *(f"the field was mirrored: the {name} are put in reverse order" for name in mirrored)),
+        notes=(
+            *notes,
+            *(
+                Note("data.mirrored", f"the field was mirrored: the {name} are put in reverse order")
+                for name in mirrored
+            ),
+        ),
     )
 
 
@@ -303,7 +310,9 @@ def _degrees(header: Any, axis: int, axes: Axes) -> float | None:
 
 def _off_sky(header: Any, axes: Axes, scales: list[float | None], place: str, pixel_scale: float | None) -> SkyGrid:
     """Spaxels of a cube that does not say where on the sky it is: their size from the steps if these are angles."""
-    note = "there are no celestial coordinates: rows are taken to run North, columns West"
+    note = Note(
+        "data.no_coordinates", "there are no celestial coordinates: rows are taken to run North, columns West", WARNING
+    )
     if pixel_scale is None:
         if None in scales:
             said = [text_card(header, f"{card}{axis}") for card in ("CTYPE", "CUNIT") for axis in (axes.x, axes.y)]

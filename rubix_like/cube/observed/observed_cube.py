@@ -26,11 +26,13 @@ from rubix_like.cube.meta import (
     SATURATED,
     SPREAD_FROM_BEYOND,
     Meta,
+    note_entries,
 )
 from rubix_like.cube.observed.flux_units import plain_flux
 from rubix_like.cube.views.covariance import bin_at, known_correlations
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.physics.units import check_angle, plain_flags, plain_numbers
+from rubix_like.runtime.notes import Note, as_notes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,10 +118,10 @@ class ObservedCube(AbstractCube):
             check_angle(getattr(self, name), f"ObservedCube.{name}", most)
         if (self.ra is None) != (self.dec is None):
             raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")
-        object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *self.implausible))))
+        object.__setattr__(self, "notes", as_notes((*self.notes, *self.implausible)))
 
     @functools.cached_property
-    def implausible(self) -> tuple[str, ...]:
+    def implausible(self) -> tuple[Note, ...]:
         """Sentences on numbers that no observation has; a fit refuses such data."""
         return implausible_voxels(self.flux, self.variance, self.used)
 
@@ -183,7 +185,7 @@ class ObservedCube(AbstractCube):
             bins=self.bins.part(start, stop),
             notes=(
                 *(note for note in self.notes if note not in self.implausible),
-                f"cut to {stop - start} bins from {low:g} to {high:g} Angstrom",
+                Note("data.cropped", f"cut to {stop - start} bins from {low:g} to {high:g} Angstrom"),
             ),
         )
 
@@ -206,7 +208,7 @@ def choose_voxels(flux: Voxels, variance: Voxels | None, masks: dict[str, Choice
             counts.append(f"{n_bad} ({reason})")
     if not counts:
         return used, ()
-    return used, (f"of {used.size} voxels these are not used: {', '.join(counts)}",)
+    return used, (Note("data.left_out", f"of {used.size} voxels these are not used: {', '.join(counts)}"),)
 
 
 def check_any_used(used: Choice, place: str, notes: tuple[str, ...]) -> None:
@@ -246,19 +248,18 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
 def cube_of(observed: ObservedCube) -> Cube:
     """An observed cube as a cube of ours, to be drawn or written; what is not used has the bit `NO_DATA`."""
     place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle, "object": observed.name}
-    notes = {f"note_{number}": note for number, note in enumerate(observed.notes, start=1)}
     return Cube(
         flux=observed.flux,
         mask=np.where(observed.used, 0, NO_DATA).astype(np.int32),
         bins=observed.bins,
         footprint=observed.footprint,
         variance=observed.variance,
-        meta=Meta(place | notes),
+        meta=Meta(place | note_entries(observed.notes)),
         correlations=observed.correlations,
     )
 
 
-NO_VARIANCE: str = "there is no variance"
+NO_VARIANCE: Note = Note("data.no_variance", "there is no variance")
 
 
 def number_of(value: object) -> float | None:

@@ -19,6 +19,7 @@ from rubix_like.cube.survey_files.survey_cubes import DO_NOT_USE, NO_COVERAGE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import reason_of
 
 
@@ -59,7 +60,7 @@ def notes_on_sums(path: Path, hdus: Any) -> tuple[str, ...]:
         ) from error
     if broken and text_card(hdus[0].header, "ORIGIN") == ORIGIN:
         raise ValueError(f"{path}: {'; '.join(broken)}; make it again")
-    return broken
+    return tuple(Note("file.checksum", text, WARNING) for text in broken)
 
 
 def is_image(hdu: Any) -> bool:

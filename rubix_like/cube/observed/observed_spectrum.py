@@ -19,6 +19,7 @@ from rubix_like.cube.observed.observed_cube import NO_VARIANCE, ObservedCube, ch
 from rubix_like.cube.survey_files.survey_cubes import FLUX_PER_OURS
 from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import reason_of
 
 _WAVELENGTHS = ("wavelength", "wave", "lambda", "loglam")
@@ -54,7 +55,11 @@ def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedC
     variance = _variance(table, factor)
     values = (flux * factor)[None, None]
     used, counts = choose_voxels(values, variance, {})
-    medium_note = () if medium else (f"wavelengths are taken to be in {own}; medium says otherwise",)
+    medium_note = (
+        ()
+        if medium
+        else (Note("data.medium", f"wavelengths are taken to be in {own}; medium says otherwise", WARNING),)
+    )
     notes = (*medium_note, *counts, *(() if variance is not None else (NO_VARIANCE,)))
     check_any_used(used, str(path), notes)
     return ObservedCube(

@@ -51,6 +51,7 @@ from rubix_like.errors import expect_path
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.outputs import is_store
 from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import reason_of
 
 _AIPS = re.compile(r"CLEAN\s+BMAJ=\s*(\S+)\s+BMIN=\s*(\S+)")
@@ -64,17 +65,23 @@ def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndar
     """
     place, header = label(path, flux), flux.header
     if header.get("CASAMBM") or "BEAMS" in hdus:
-        axes, notes = _table(place, hdus, n_wave), (f"each of the {n_wave} planes has its own beam (BEAMS)",)
+        axes, notes = (
+            _table(place, hdus, n_wave),
+            (Note("data.beam", f"each of the {n_wave} planes has its own beam (BEAMS)"),),
+        )
     elif f"BMAJ{n_wave}" in header and f"BMAJ{n_wave + 1}" not in header:
         axes = np.array(
             [[_card(header, f"{axis}{n}", place) for axis in ("BMAJ", "BMIN")] for n in range(1, n_wave + 1)]
         )
-        notes = (f"each of the {n_wave} planes has its own beam (BMAJ1 ...)",)
+        notes = (Note("data.beam", f"each of the {n_wave} planes has its own beam (BMAJ1 ...)"),)
     else:
         axes, notes = np.array([[_card(header, axis, place) for axis in ("BMAJ", "BMIN")]]), ()
         found = _AIPS.search("\n".join(str(line) for line in header.get("HISTORY", [])))
         if not axes.all() and found:
-            axes, notes = np.array([found.groups()], np.float64), ("the beam is that of the history of AIPS",)
+            axes, notes = (
+                np.array([found.groups()], np.float64),
+                (Note("data.beam", "the beam is that of the history of AIPS"),),
+            )
     if not (np.isfinite(axes).all() and (axes > 0).all()):
         raise ValueError(
             f"{place}: expected the size of the beam (BMAJ and BMIN in deg, or a table BEAMS with each plane's) beside "
@@ -296,9 +303,9 @@ def _flux_unit(path: Path, parts: Parts, given: str | None) -> tuple[units.UnitB
     chosen = given or text or published
     notes = ()
     if given and text:
-        notes = (f"fluxes in '{given}' as given; the header says '{text}'",)
+        notes = (Note("data.overridden", f"fluxes in '{given}' as given; the header says '{text}'"),)
     elif not text and chosen and not given:
-        notes = (f"fluxes in '{chosen}', as {survey.name} has them ({survey.source})",)
+        notes = (Note("data.by_survey", f"fluxes in '{chosen}', as {survey.name} has them ({survey.source})"),)
     came = f"units='{given}'" if given else f"BUNIT = '{text}'" if text else "no BUNIT"
     refusal = f"{place}: expected a unit of flux per Angstrom or Hz, got {came}; give {_AN_EXAMPLE}"
     if not chosen:
@@ -335,11 +342,21 @@ def _meant(unit: units.UnitBase, survey: Survey) -> units.UnitBase:
 def _unit_notes(text: str, unit: units.UnitBase, survey: Survey) -> tuple[str, ...]:
     """Sentences on a unit that is not as it is written, or hardly can be."""
     if parse_unit(text) != unit:
-        return (f"fluxes in '{unit}': {survey.name}'s '{text}' is written so for it ({survey.source})",)
+        return (
+            Note(
+                "data.by_survey", f"fluxes in '{unit}': {survey.name}'s '{text}' is written so for it ({survey.source})"
+            ),
+        )
     if np.real(unit.scale) > 1:
-        return (f"fluxes in '{text}', a factor above 1: if 1e-N is meant, they are far too bright; give {_AN_EXAMPLE}",)
+        return (
+            Note(
+                "data.flux_unit",
+                f"fluxes in '{text}', a factor above 1: if 1e-N is meant, they are far too bright; give {_AN_EXAMPLE}",
+                WARNING,
+            ),
+        )
     if re.search("fib(er|re)", text, re.IGNORECASE):
-        return (f"fluxes in '{text}': the area of a fibre is taken as that of a spaxel",)
+        return (Note("data.fibre_area", f"fluxes in '{text}': the area of a fibre is taken as that of a spaxel"),)
     return ()
 
 
@@ -364,7 +381,7 @@ def _factor(
         sensitivity = grid.along_wave(values)
     else:
         sensitivity = _voxels(path, parts.sensitivity, parts.flux, grid)
-    return factor * sensitivity, (*notes, f"fluxes times {parts.sensitivity.name}")
+    return factor * sensitivity, (*notes, Note("data.sensitivity", f"fluxes times {parts.sensitivity.name}"))
 
 
 def _variance(
@@ -406,7 +423,13 @@ def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[
     expected = flux_unit**power
     if stated is not None and stated.is_equivalent(expected):
         return in_unit(stated, expected), ()
-    return 1.0, (f"{error.name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}",)
+    return 1.0, (
+        Note(
+            "data.error_unit",
+            f"{error.name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}",
+            WARNING,
+        ),
+    )
 
 
 def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarray, "y x wave"]], tuple[str, ...]]:
@@ -422,7 +445,9 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
         return {f"{name} not 0": values != 0}, ()
     bad = (values.astype(np.int64) & bits) != 0
     n_other = int(np.count_nonzero((values != 0) & ~bad))
-    note = f"{name}: {n_other} voxels with other bits than {bits:#x} are used ({parts.survey.source})"
+    note = Note(
+        "data.mask_bits", f"{name}: {n_other} voxels with other bits than {bits:#x} are used ({parts.survey.source})"
+    )
     return {f"bits {bits:#x} of {name}": bad}, (note,) if n_other else ()
 
 
@@ -435,7 +460,9 @@ def _correlations(hdus: Any, grid: Grid) -> tuple[SpaxelCorrelations | None, tup
     try:
         found = read_correlations(hdus, wavelength, shape)
     except (KeyError, TypeError, ValueError) as error:
-        return None, (f"its correlations of spaxels are not read: {reason_of(error)}",)
+        return None, (
+            Note("data.correlations", f"its correlations of spaxels are not read: {reason_of(error)}", WARNING),
+        )
     if found is None:
         return None, ()
     number = grid.ordered(np.arange(shape[0] * shape[1]).reshape(1, *shape))[:, :, 0]

@@ -28,6 +28,7 @@ from rubix_like.cube.observed.observed_layouts import (
     text_card,
 )
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import reason_of
 
 EVEN_TOLERANCE: float = 5e-3
@@ -127,11 +128,15 @@ def find_medium(
         stated = "vacuum"
     if given is not None:
         differs = stated is not None and stated != given
-        return given, (f"wavelengths in {given} as given; the header says {stated}",) if differs else ()
+        return given, (
+            Note("data.overridden", f"wavelengths in {given} as given; the header says {stated}"),
+        ) if differs else ()
     if stated is not None:
         return stated, ()
     if survey.medium is not None:
-        return survey.medium, (f"wavelengths in {survey.medium}, as {survey.name} has them ({survey.source})",)
+        return survey.medium, (
+            Note("data.by_survey", f"wavelengths in {survey.medium}, as {survey.name} has them ({survey.source})"),
+        )
     raise ValueError(
         f"{place}: expected CTYPE{axis} to say whether wavelengths are in air (AWAV) or vacuum (WAVE), got '{kind}'; "
         f"give medium='air' or medium='vacuum' (of a fit: fit.data_medium)"
@@ -170,7 +175,12 @@ def _fitted_bins(
         bins = WavelengthBins.around(wavelength, medium)
     except ValueError as error:
         raise ValueError(f"{error}; fill the gap with bins that are masked, or cut the cube there") from error
-    return bins, (f"uneven wavelengths: bins from {bins.edges[0]:.6g} Angstrom end half way between their centres",)
+    return bins, (
+        Note(
+            "data.uneven_bins",
+            f"uneven wavelengths: bins from {bins.edges[0]:.6g} Angstrom end half way between their centres",
+        ),
+    )
 
 
 def _fitted(wavelength: Float[ndarray, " wave"], medium: Medium, sampling: Sampling) -> WavelengthBins:
@@ -227,7 +237,9 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     cards |= {"CTYPE1": kind, "CUNIT1": si, "CDELT1": factor * step, "CRVAL1": factor * cards["CRVAL1"]}
     cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))} | _at_rest(header, axis, kind, place)
     nodes = _computed(cards, pixels, hdus, place, limit=SPEED_OF_LIGHT * 1e3 if what == "velocity" else math.inf)
-    return 1e10 * nodes, (f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths",)
+    return 1e10 * nodes, (
+        Note("data.converted_wavelengths", f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths"),
+    )
 
 
 def _at_rest(header: Any, axis: int, kind: str, place: str) -> dict[str, float]:
@@ -285,7 +297,13 @@ def _table_wavelengths(
         return values * factor, notes
     factor, notes = _angstrom(text_card(header, f"CUNIT{axes.wave}"), values, place, "BUNIT")
     if by_header is not None and _distance(values, by_header) < _distance(values * factor, by_header):
-        return values, ("wavelengths of the HDU are in Angstrom, by those of the header; its own unit is not stated",)
+        return values, (
+            Note(
+                "data.wavelength_unit",
+                "wavelengths of the HDU are in Angstrom, by those of the header; its own unit is not stated",
+                WARNING,
+            ),
+        )
     return values * factor, notes
 
 
@@ -314,9 +332,17 @@ def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str)
             raise ValueError(f"{place}: expected {card} to be a length (Angstrom, nm, um, m), got '{text}'") from error
     low, high = float(np.min(values)), float(np.max(values))
     if OPTICAL[0] <= low and high <= OPTICAL[1]:
-        return 1.0, (f"wavelengths from {low:.6g} to {high:.6g} without a unit are taken as Angstrom",)
+        return 1.0, (
+            Note(
+                "data.wavelength_unit",
+                f"wavelengths from {low:.6g} to {high:.6g} without a unit are taken as Angstrom",
+                WARNING,
+            ),
+        )
     if PLAUSIBLE[0] <= low * 1e10 and high * 1e10 <= PLAUSIBLE[1]:
-        return 1e10, ("wavelengths without a unit are taken as m, as FITS has them",)
+        return 1e10, (
+            Note("data.wavelength_unit", "wavelengths without a unit are taken as m, as FITS has them", WARNING),
+        )
     raise ValueError(
         f"{place}: expected the unit of the wavelengths ({card}), got none for values from {low:.6g} to {high:.6g}; "
         f"write it into the header"
@@ -332,4 +358,10 @@ def _disagreement(
     worst = float(np.max(np.abs(by_header - wavelength) / np.abs(np.gradient(wavelength))))
     if worst < 0.1:
         return ()
-    return (f"{place}: the wavelengths of this HDU are used; those of the header lie up to {worst:.3g} bins off",)
+    return (
+        Note(
+            "data.wavelengths_disagree",
+            f"{place}: the wavelengths of this HDU are used; those of the header lie up to {worst:.3g} bins off",
+            WARNING,
+        ),
+    )

@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import RUN_WORDS
+from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.text_tables import html_table
 
 _LARGEST = 128
@@ -49,9 +50,8 @@ def cube_html(cube: Cube) -> str:
         *([("maps", "yes: cube.map('velocity')")] if cube.maps is not None else []),
         *((words, str(cube.meta[key])) for key, words in RUN_WORDS.items() if cube.meta.get(key) not in (None, "")),
     ]
-    notes = [f"Note: {note}" for note in cube.meta.notes]
     picture = None if is_traced or cube.flux.nbytes > _MOST_BYTES else _light_png(cube)
-    return html_table("Cube", rows, notes=notes, picture=picture)
+    return html_table("Cube", rows, notes=note_lines(cube.meta.notes), picture=picture)
 
 
 def _light_png(cube: Cube) -> bytes:

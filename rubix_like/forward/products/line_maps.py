@@ -34,6 +34,7 @@ from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.nebular.line_list import find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, layers_of, weighted_rows
+from rubix_like.runtime.notes import WARNING, Note
 
 NEAREST, FARTHEST = 2000.0, 4000.0
 """km/s from a line between which, on either side, the light counts as the continuum beside it."""
@@ -354,7 +355,7 @@ def choose_lines(setup: Setup) -> LineAxes | None:
     return _line_axes(setup, {name: (float(tracks[name].wavelength[0]), places[name]) for name in seen})
 
 
-def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[str, ...]:
+def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[Note, ...]:
     """Says so where lines that the user named have no maps, or no equivalent widths."""
     products = setup.config.products
     if axes is None or products is None:
@@ -362,10 +363,20 @@ def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[str, ...]:
     mapped = [line.name for line in axes.lines]
     asked = () if isinstance(products.lines, bool) else named_lines(products.lines)
     unseen = [name for name in asked if name not in mapped]
-    notes = [f"products.lines: the detector does not see {', '.join(unseen)}: no maps"] if unseen else []
+    notes = (
+        [Note("lines.not_seen", f"products.lines: the detector does not see {', '.join(unseen)}: no maps", WARNING)]
+        if unseen
+        else []
+    )
     bare = [line.name for line in axes.lines if not line.has_continuum] if axes.has_continuum else []
     if bare:
-        notes.append(f"products.lines: the templates end beside {', '.join(bare)}: no equivalent widths")
+        notes.append(
+            Note(
+                "lines.no_continuum",
+                f"products.lines: the templates end beside {', '.join(bare)}: no equivalent widths",
+                WARNING,
+            )
+        )
     return tuple(notes)
 
 

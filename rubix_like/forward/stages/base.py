@@ -71,7 +71,7 @@ class StageReport:
 
     `spaxel_bits` (y, x) and `wave_bits` (wave,): mask bits that it sets; `voxel_bits`: those that it may set in single
     voxels (`PaintedCube.bits`); `lsf_fwhm` (wave,): the effective LSF after it
-    (Angstrom); `meta`: entries of `Cube.meta`; `notes`: sentences for the user.
+    (Angstrom); `meta`: entries of `Cube.meta`; `notes`: sentences for the user (`Note`).
     """
 
     spaxel_bits: Int[np.ndarray, "y x"] | None = None

@@ -38,6 +38,7 @@ from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.physics.gaussian import reach_of
 from rubix_like.runtime.mesh.bin_split import per_bin
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import percent
 
 
@@ -237,9 +238,11 @@ class DegradeLSF(AbstractCubeStage):
     def report(self) -> StageReport:
         """The new effective LSF, the flagged ends, and where the cube was coarser already."""
         widths, sharper = np.asarray(self.lsf_fwhm), int(self.n_sharper)
-        note = (
+        note = Note(
+            "lsf.coarser_than_wanted",
             f"degrade_lsf: the cube is already coarser than wanted in {percent(sharper / len(widths))} of the bins, "
-            f"which stay as they are; the file's LSF table holds the effective width"
+            f"which stay as they are; the file's LSF table holds the effective width",
+            WARNING,
         )
         return StageReport(
             wave_bits=np.asarray(self.bits), lsf_fwhm=widths, meta={"lsf_degraded": True}, notes=(note,) * (sharper > 0)

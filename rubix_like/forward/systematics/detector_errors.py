@@ -31,6 +31,7 @@ from rubix_like.forward.systematics.systematic import (
 )
 from rubix_like.physics.numbered_random import numbered_uniform
 from rubix_like.runtime.mesh.bin_split import per_bin
+from rubix_like.runtime.notes import WARNING, Note
 
 
 class Saturation(AbstractSystematic):
@@ -236,8 +237,12 @@ def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
     for what, span, size in (("columns", own.x, footprint.n_x), ("rows", own.y, footprint.n_y)):
         if fibres is None and span is not None and span[1] >= size:
             yield (
-                f"systematics.missing.{number}: {what} {span[0]} to {span[1]} are asked for, but the field has 0 to "
-                f"{size - 1}"
+                Note(
+                    "systematics.beyond_detector",
+                    f"systematics.missing.{number}: {what} {span[0]} to {span[1]} are asked for, but the field has 0 "
+                    f"to {size - 1}",
+                    WARNING,
+                )
             )
     if fibres is None:
         return
@@ -247,7 +252,11 @@ def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
     ):
         absent = sorted(set(listed or ()) - set((numbers + 1).tolist()))
         if absent:
-            yield f"systematics.missing.{number}: {what} {', '.join(map(str, absent))} are asked for, but do not exist"
+            yield Note(
+                "systematics.beyond_detector",
+                f"systematics.missing.{number}: {what} {', '.join(map(str, absent))} are asked for, but do not exist",
+                WARNING,
+            )
 
 
 def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " element"]:

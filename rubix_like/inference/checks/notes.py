@@ -28,6 +28,7 @@ from rubix_like.inference.posterior.posterior import (
 from rubix_like.inference.search.optimisers import LEAST_SQUARES
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.physics.plausibility import implausible_mass
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted, listed
 
@@ -57,7 +58,7 @@ _HINTS: Mapping[str, str] = {
 """Beginnings of names -> why they may have no effect."""
 
 
-def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, ...]:
+def check_effects(posterior: Posterior, report: Report = silent) -> tuple[Note, ...]:
     """Sentences on values that change no fitted voxel; raises ConfigError for a parameter none of whose values does.
 
     By the derivatives of the residuals at the priors' medians and, for those which they do not find there, at draws.
@@ -103,8 +104,12 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[str, .
             )
         if own.any():
             notes.append(
-                f"{parameter.name}: {np.count_nonzero(own)} of {own.size} values have no effect on the voxels that "
-                f"are fitted{_hint(parameter.name, sources)}, and stay as their prior has them"
+                Note(
+                    "fit.no_effect",
+                    f"{parameter.name}: {np.count_nonzero(own)} of {own.size} values have no effect on the voxels that "
+                    f"are fitted{_hint(parameter.name, sources)}, and stay as their prior has them",
+                    WARNING,
+                )
             )
     return tuple(notes)
 
@@ -284,29 +289,41 @@ _TOGETHER: tuple[tuple[str, str, str], ...] = (
 """Ends of the names of two parameters that are often correlated, and why."""
 
 
-def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
+def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[Note]:
     """Says so where there is no room for the Jacobian of a least-squares fit."""
     if optimiser != LEAST_SQUARES or is_dense(n_latent, n_voxel):
         return []
     return [
-        f"the Jacobian of {n_latent} numbers and {n_voxel} voxels is too large to be kept: steps were found by "
-        f"conjugate gradients"
+        Note(
+            "fit.large_jacobian",
+            f"the Jacobian of {n_latent} numbers and {n_voxel} voxels is too large to be kept: steps were found by "
+            f"conjugate gradients",
+        )
     ]
 
 
 def notes_on_search(
     free: Free, starts: SearchState, best: Float[ndarray, " latent"], laplace: Laplace | None
-) -> list[str]:
+) -> list[Note]:
     """Notes on starts that failed, were given up, did not converge, or ended elsewhere than the best."""
     n_start, lowest = len(starts.loss), starts.best
     reasons = starts.reasons()
     notes = []
     if not starts.converged[lowest]:
-        notes.append(f"the best start has not converged ({reasons[lowest]}); the values may be off")
-    notes += [f"start {number + 1} failed: {reasons[number]}" for number in np.flatnonzero(starts.failed)]
+        notes.append(
+            Note(
+                "search.not_converged",
+                f"the best start has not converged ({reasons[lowest]}); the values may be off",
+                WARNING,
+            )
+        )
+    notes += [
+        Note("search.failed_start", f"start {number + 1} failed: {reasons[number]}", WARNING)
+        for number in np.flatnonzero(starts.failed)
+    ]
     behind = np.where(starts.failed | ~np.isfinite(starts.loss), np.nan, starts.loss - starts.loss[lowest])
     notes += [
-        f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}"
+        Note("search.given_up", f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}")
         for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
     ]
     others = other_optima(free, starts, best, laplace)
@@ -314,17 +331,27 @@ def notes_on_search(
     worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up & ~told)
     if len(worse):
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
-        notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
-    return [*notes, *(other.sentence for other in others)]
+        notes.append(
+            Note(
+                "search.local_optima",
+                f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima",
+                WARNING,
+            )
+        )
+    return [*notes, *(Note("search.other_optimum", other.sentence, WARNING) for other in others)]
 
 
-def notes_on_one_start(asked: int, n_start: int) -> list[str]:
+def notes_on_one_start(asked: int, n_start: int) -> list[Note]:
     """Says what was not looked at where the settings ask for one start."""
     if asked > 1 or n_start > 1:
         return []
     return [
-        "fit.starts: 1: one start was made, from one place; no other maximum was looked for, neither with the other "
-        "side of the galaxy receding nor at other ages and metallicities of the SSP library; raise fit.starts"
+        Note(
+            "search.one_start",
+            "fit.starts: 1: one start was made, from one place; no other maximum was looked for, neither with the "
+            "other side of the galaxy receding nor at other ages and metallicities of the SSP library; raise "
+            "fit.starts",
+        )
     ]
 
 
@@ -334,7 +361,7 @@ def trouble_of(starts: SearchState) -> str:
     return "" if starts.converged[best] else f"the search has not converged ({starts.reasons()[best]})"
 
 
-def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
+def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[Note]:
     """Notes on values at the edge of their priors, and on what the data do not say."""
     notes = []
     normals = np.asarray(free.own_normals(np.asarray(best)))
@@ -344,50 +371,54 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
         if far.any():
             names = listed(np.array(parameter.labels, dtype=object)[far.ravel()])
             advice = advice_at_edge(parameter, below[parameter.name], above[parameter.name])
-            notes.append(f"{names} is at the edge of its prior ({shown(parameter.prior)}){advice}")
+            notes.append(
+                Note("prior.edge", f"{names} is at the edge of its prior ({shown(parameter.prior)}){advice}", WARNING)
+            )
     if isinstance(laplace, str):
-        return [*notes, f"no uncertainties: {laplace}"]
+        return [*notes, Note("fit.no_uncertainties", f"no uncertainties: {laplace}", WARNING)]
     known = np.where(laplace.without_effect(), 0.0, laplace.own_sigma)
     return [*notes, *notes_on_silence(laplace), *notes_on_spread(free, known, laplace.correlation)]
 
 
-def notes_on_silence(laplace: Laplace) -> list[str]:
+def notes_on_silence(laplace: Laplace) -> list[Note]:
     """Notes on latents that the data say nothing of."""
     silent = np.array(laplace.free.labels, dtype=object)[laplace.without_effect()]
     if not len(silent):
         return []
-    return [f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it"]
+    text = f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it"
+    return [Note("fit.data_say_nothing", text, WARNING)]
 
 
 def notes_on_spread(
     free: Free, sigma: Float[ndarray, " latent"], correlation: Float[ndarray, "latent latent"] | None
-) -> list[str]:
+) -> list[Note]:
     """Notes on values that the data hardly determine, or only in combination, by the covariance of the latents."""
     labels, notes = free.labels, []
     vague = np.array(labels, dtype=object)[sigma > UNDETERMINED]
     if len(vague):
-        notes.append(f"the data hardly determine {listed(vague)}: its uncertainty is that of its prior")
+        text = f"the data hardly determine {listed(vague)}: its uncertainty is that of its prior"
+        notes.append(Note("fit.undetermined", text, WARNING))
     if correlation is None:
         return notes
     pairs = np.argwhere(np.triu(np.abs(correlation) > CORRELATED, k=1))
     if len(pairs):
         words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
-        notes.append(f"determined together only (correlation): {words}")
+        notes.append(Note("fit.correlated", f"determined together only (correlation): {words}"))
     explained = np.argwhere(np.triu(np.abs(correlation) > EXPLAINED, k=1))
     for i, j in explained:
         notes += _why_together(labels[i], labels[j], float(correlation[i, j]))
     return notes
 
 
-def _why_together(label: str, other: str, correlation: float) -> Iterator[str]:
+def _why_together(label: str, other: str, correlation: float) -> Iterator[Note]:
     """Notes on the known reason for a correlation of two parameters."""
     for first, second, why in _TOGETHER:
         for left, right in ((label, other), (other, label)):
             if left.endswith(first) and right.endswith(second):
-                yield f"{left} and {right} (correlation {correlation:+.2f}): {why}"
+                yield Note("fit.degenerate", f"{left} and {right} (correlation {correlation:+.2f}): {why}")
 
 
-def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:
+def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[Note]:
     """Notes on particles that the best model cannot treat, source by source."""
     notes = []
     for name, counter in counters.items():
@@ -396,19 +427,31 @@ def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: f
         words = f"of {int(counter.n_particles)} {what}"
         if fast:
             notes.append(
-                f"at the best values {fast} {words} are faster than the model is made for ({velocity_limit:.0f} km/s), "
-                f"and it is wrong for them; raise engine.velocity_range and fit again"
+                Note(
+                    "fit.fast_particles",
+                    f"at the best values {fast} {words} are faster than the model is made for ({velocity_limit:.0f} "
+                    f"km/s), and it is wrong for them; raise engine.velocity_range and fit again",
+                    WARNING,
+                )
             )
         if int(counter.n_not_finite):
-            notes.append(f"at the best values {int(counter.n_not_finite)} {words} are not finite")
+            notes.append(
+                Note(
+                    "fit.not_finite", f"at the best values {int(counter.n_not_finite)} {words} are not finite", WARNING
+                )
+            )
     return notes
 
 
-def notes_on_precision() -> list[str]:
+def notes_on_precision() -> list[Note]:
     """Notes on numbers of 32 bits."""
     if jax.dtypes.canonicalize_dtype(float) == np.float64:
         return []
     return [
-        "computed with 32-bit numbers: losses are known to 1e-7 of themselves only, so that the search may end early "
-        "and small uncertainties be off; call jax.config.update('jax_enable_x64', True) before anything else"
+        Note(
+            "fit.single_precision",
+            "computed with 32-bit numbers: losses are known to 1e-7 of themselves only, so that the search may end "
+            "early and small uncertainties be off; call jax.config.update('jax_enable_x64', True) before anything else",
+            WARNING,
+        )
     ]

@@ -37,6 +37,7 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     Voxels,
 )
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import format_bytes, reason_of
 
 _LARGEST = 2e9
@@ -404,38 +405,47 @@ def with_covariance_of_data(
         if covariance == "data":
             raise ConfigError(f"{place}: expected data that give correlations of their spaxels, got none; {_WHICH}")
         is_lost = of_fibres and observed.variance is not None and covariance is not None
-        return likelihood, (_LOST,) if is_lost else ()
+        return likelihood, (Note("errors.correlations_left_out", _LOST, WARNING),) if is_lost else ()
     if against is not None:
         if covariance == "data":
             raise ConfigError(f"{place}: expected auto or null beside {against}, got data; leave one of them out")
-        return likelihood, (f"{_IN_VAIN}; it does not go with {against}",)
+        return likelihood, (
+            Note("errors.correlations_left_out", f"{_IN_VAIN}; it does not go with {against}", WARNING),
+        )
     if covariance is None:
-        return likelihood, (f"{_IN_VAIN}; set {place}: auto",)
+        return likelihood, (Note("errors.correlations_left_out", f"{_IN_VAIN}; set {place}: auto", WARNING),)
     sigma = np.asarray(likelihood.inverse_sigma)
     try:
         found = make_data_covariance(observed.correlations, observed.wavelength, sigma > 0)
     except ConfigError as error:
         if covariance == "data":
             raise ConfigError(f"{place}: {error}") from error
-        return likelihood, (f"{_IN_VAIN}: {error}",)
+        return likelihood, (Note("errors.correlations_left_out", f"{_IN_VAIN}: {error}", WARNING),)
     kept, dependent = (jax.device_put(np.where(own, sigma, 0)) for own in (found.chosen, found.dependent))
     changed = {"errors": found.errors, "inverse_sigma": kept, "dependent": dependent}
-    return dataclasses.replace(likelihood, **changed), (found.note,)
+    return dataclasses.replace(likelihood, **changed), (Note("errors.correlations", found.note),)
 
 
 def notes_on_errors(errors: AbstractErrors | None) -> tuple[str, ...]:
     """Notes on what the tests of a result mean, where errors are not normal and independent."""
     if isinstance(errors, AbstractErrorDistribution):
         return (
-            f"errors are distributed as '{errors.kind}': chi^2 of the residuals is no test of the model, so chi^2 and "
-            f"the verdict are those of their normal scores Phi^-1(F(r)), standard normal if the model is true",
+            Note(
+                "errors.kind",
+                f"errors are distributed as '{errors.kind}': chi^2 of the residuals is no test of the model, so chi^2 "
+                f"and the verdict are those of their normal scores Phi^-1(F(r)), standard normal if the model is true",
+            ),
         )
     if isinstance(errors, Correlation):
-        return (f"errors are correlated between {errors.between}: the verdict tests whitened residuals",)
+        text = f"errors are correlated between {errors.between}: the verdict tests whitened residuals"
+        return (Note("errors.correlated", text),)
     if isinstance(errors, AbstractResiduals):
         return (
-            f"residuals are those of '{errors.kind}': chi^2 and the verdict's tests hold only if they are independent "
-            f"and standard normal where the model is true",
+            Note(
+                "errors.kind",
+                f"residuals are those of '{errors.kind}': chi^2 and the verdict's tests hold only if they are "
+                f"independent and standard normal where the model is true",
+            ),
         )
     return ()
 

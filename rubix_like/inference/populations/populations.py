@@ -26,6 +26,7 @@ from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.populations.mixtures import Mixtures, star_painter
 from rubix_like.inference.populations.weight_draws import smoothness_rows
+from rubix_like.runtime.notes import WARNING, Note
 
 PERCENTILES: tuple[float, float, float] = (50.0, 15.865, 84.135)
 
@@ -137,7 +138,7 @@ class Populations:
         )
 
 
-def notes_on_masses(found: Mapping[str, Populations]) -> list[str]:
+def notes_on_masses(found: Mapping[str, Populations]) -> list[Note]:
     """A note for each total mass whose error is often too small, as old stars are hardly seen beneath younger ones."""
     notes = []
     for name, own in found.items():
@@ -145,9 +146,14 @@ def notes_on_masses(found: Mapping[str, Populations]) -> list[str]:
         error = float(np.max(0.5 * (mass.high - mass.low) / mass.value))
         if error < _TOO_SURE:
             notes.append(
-                f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: "
-                f"of mocks with errors below {100 * _TOO_SURE:g} %, 38 % had the true mass within the error in place "
-                f"of 68 %, as masses come out too high where there are few old stars; take the upper end as a limit"
+                Note(
+                    "populations.total_mass",
+                    f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: of "
+                    f"mocks with errors below {100 * _TOO_SURE:g} %, 38 % had the true mass within the error in place "
+                    f"of 68 %, as masses come out too high where there are few old stars; take the upper end as a "
+                    f"limit",
+                    WARNING,
+                )
             )
     return notes
 

@@ -46,6 +46,7 @@ from rubix_like.inference.posterior.fit_model import (
 )
 from rubix_like.inference.posterior.priors import JOINABLE, AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.notes import WARNING, Note
 
 REACH: float = 4.0
 """Latents up to which a prior has to stay within the limits: all but 6e-5 of it."""
@@ -461,7 +462,12 @@ def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:
             )
         if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
             notes.append(
-                f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}; stars beyond shine as at its end"
+                Note(
+                    "prior.beyond_library",
+                    f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}; stars beyond shine as at "
+                    f"its end",
+                    WARNING,
+                )
             )
     return tuple(notes)
 
@@ -474,8 +480,12 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
         highest = float(_reach(parameter.prior, parameter.shape)[1].max())
         if axis == "age" and highest > oldest + AGE_SLACK:
             notes.append(
-                f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
-                f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)"
+                Note(
+                    "prior.older_than_universe",
+                    f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
+                    f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)",
+                    WARNING,
+                )
             )
     return tuple(notes)
 

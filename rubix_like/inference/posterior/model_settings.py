@@ -63,6 +63,7 @@ from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.model_readers import AbstractModelReader, point_numbers
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report
 from rubix_like.ssp import SSPLibrary
 
@@ -397,7 +398,8 @@ def library_notes_of(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
 
 def draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
     """Notes on the particles of the model."""
-    return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
+    is_random = isinstance(source, SyntheticSource) and source.draws.kind == "random"
+    return (Note("galaxy.random_draws", _RANDOM_DRAWS, WARNING),) if is_random else ()
 
 
 def notes_on_run(data: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, ...]:
@@ -406,8 +408,12 @@ def notes_on_run(data: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str
     if not data.get("galaxy_reader") or data["galaxy_reader"] != model.get("galaxy_reader"):
         return ()
     return tuple(
-        f"the data were made with {place}: {data[key]}, the model with {model[key]}: give the run and the fit the same "
-        f"(their particles are painted at other places)"
+        Note(
+            "data.made_otherwise",
+            f"the data were made with {place}: {data[key]}, the model with {model[key]}: give the run and the fit the "
+            f"same (their particles are painted at other places)",
+            WARNING,
+        )
         for key, place in (("deposit", "engine.deposit"), ("align", "observation.align"))
         if data[key] != model[key]
     )

@@ -15,6 +15,7 @@ from rubix_like.inference.posterior.fit_model import FreeParameter, shown
 from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
+from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.text_tables import html_table, table_lines
 from rubix_like.runtime.words import counted, listed, percent
@@ -147,9 +148,8 @@ _FIT_HEAD = ("parameter", "value", "16 %", "84 %", "unit", "prior")
 
 def fit_summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
-    notes = (f"Note: {note}" for note in result.notes)
     tables = (fit_table_lines, optima_lines, discreteness_lines, fit_quality_lines)
-    return [verdict_line(result), *(line for table in tables for line in table(result)), *notes]
+    return [verdict_line(result), *(line for table in tables for line in table(result)), *note_lines(result.notes)]
 
 
 def verdict_line(result: FitResult) -> str:
@@ -173,7 +173,7 @@ def fit_table_lines(result: FitResult) -> list[str]:
 def fit_summary_html(result: FitResult) -> str:
     """The summary for a notebook, its table as HTML."""
     notes = [verdict_line(result), *legend(result.verdict), *fit_quality_lines(result)]
-    return _as_html("Fit", _fit_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
+    return _as_html("Fit", _fit_rows(result), [*notes, *note_lines(result.notes)])
 
 
 def _fit_rows(result: FitResult) -> list[Sequence[str]]:
@@ -342,15 +342,14 @@ _SAMPLE_HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bul
 
 def sample_summary_lines(result: SampleResult) -> list[str]:
     """The end-of-sampling text, one sentence a line."""
-    notes = (f"Note: {note}" for note in result.notes)
     table = [*aligned(_sample_rows(result)), *legend(result.verdict)]
-    return [result.verdict.sentence, *table, *sample_quality_lines(result), *notes]
+    return [result.verdict.sentence, *table, *sample_quality_lines(result), *note_lines(result.notes)]
 
 
 def sample_summary_html(result: SampleResult) -> str:
     """The summary for a notebook, its table as HTML."""
     notes = [result.verdict.sentence, *legend(result.verdict), *sample_quality_lines(result)]
-    return _as_html("Samples", _sample_rows(result), [*notes, *(f"Note: {note}" for note in result.notes)])
+    return _as_html("Samples", _sample_rows(result), [*notes, *note_lines(result.notes)])
 
 
 def _sample_rows(result: SampleResult) -> list[Sequence[str]]:

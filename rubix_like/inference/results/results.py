@@ -1,13 +1,11 @@
 """Results of fits and of samplings, what they leave or predict, and what their files have in common."""
 
-import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import h5py
 import numpy as np
 from jaxtyping import Float, Shaped, UInt32
 from numpy import ndarray
@@ -15,12 +13,9 @@ from scipy.special import ndtri
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.file_layouts import file_size, find_format
-from rubix_like.config.sections.fit import CorrelatedSettings
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.cube_files import write_cube
-from rubix_like.cube.files.hdf5_cube import read_group, write_group
-from rubix_like.errors import ConfigError, expect_count
+from rubix_like.errors import expect_count
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.finite_points import Discreteness
@@ -36,28 +31,21 @@ from rubix_like.inference.checks.uncertainties import (
     ends_of,
     reach_by,
 )
-from rubix_like.inference.checks.verdict import Quality, Scatter, SetVerdict, Verdict
-from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
+from rubix_like.inference.checks.verdict import Quality, Scatter, Verdict
+from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.populations.populations import Populations
-from rubix_like.inference.posterior.fit_model import Free, FreeParameter, read_prior
-from rubix_like.inference.posterior.free_parameters import read_correlated
-from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.posterior.fit_model import Free
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
-from rubix_like.runtime.files.outputs import check_writable, date_words, own_name, replacing, with_addition
-from rubix_like.runtime.files.writers import CREATOR, CUBE, check_outputs, configuration_words
+from rubix_like.runtime.files.outputs import check_writable, own_name, with_addition
+from rubix_like.runtime.files.writers import CUBE, check_outputs, configuration_words
+from rubix_like.runtime.notes import as_notes
 from rubix_like.runtime.places import found_at
-from rubix_like.runtime.words import counted, reason_of
+from rubix_like.runtime.words import counted
 
-GROUP: str = "data_sets"
-"""Of a result's file."""
-
-POINTWISE: str = "log_likelihood"
-"""The group of ln(likelihood) point by point."""
+_POINTWISE = "log_likelihood"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,43 +62,17 @@ class SetResult:
     | | errors of its voxels are correlated |
     """
 
-    kind: str
-    model: Cube
-    residual: Cube
-    predictive: Cube | None = None
-    pointwise: Pointwise | None = None
+    kind: str = field(metadata=described_as("cube, image or spectrum"))
+    model: Cube = field(metadata=described_as("the model"))
+    residual: Cube = field(metadata=described_as("data less model"))
+    predictive: Cube | None = field(default=None, metadata=described_as("what the data should be"))
+    pointwise: Pointwise | None = field(default=None, metadata=described_as("ln(likelihood)", at=_POINTWISE))
 
     @property
     def cubes(self) -> dict[str, Cube]:
         """Its cubes by name."""
         found = {"model": self.model, "predictive": self.predictive, "residual": self.residual}
         return {name: cube for name, cube in found.items() if cube is not None}
-
-
-def write_sets(sets: Mapping[str, SetResult], verdicts: Mapping[str, SetVerdict], file: Any) -> None:
-    """The group `data_sets` with the cubes of each set, and what is said of it; none without sets."""
-    if not sets:
-        return
-    group = file.create_group(GROUP, track_order=True)
-    for name, data_set in sets.items():
-        place = group.create_group(name)
-        place.attrs["kind"] = data_set.kind
-        if name in verdicts:
-            write_tree(verdicts[name], place)
-        for what, cube in data_set.cubes.items():
-            write_group(in_parts(cube), place.create_group(what))
-        if data_set.pointwise is not None:
-            write_tree(data_set.pointwise, place.create_group(POINTWISE))
-
-
-def read_set_results(file: Any) -> dict[str, SetResult]:
-    """The results that `write_sets` wrote; empty where there is one cube."""
-    found = {}
-    for name, place in file.get(GROUP, {}).items():
-        cubes = {what: read_group(place[what]) for what in ("model", "residual", "predictive") if what in place}
-        pointwise = Pointwise(**read_tree(Pointwise, place[POINTWISE])) if POINTWISE in place else None
-        found[name] = SetResult(str(place.attrs["kind"]), **cubes, pointwise=pointwise)
-    return found
 
 
 class Searches(NamedTuple):
@@ -214,200 +176,6 @@ def result_lines(path: Path, name: str) -> list[str]:
     ]
 
 
-TEXT = h5py.string_dtype()
-
-
-@dataclass(frozen=True)
-class ResultKind:
-    """A kind of file.
-
-    `format`, `layout`: attributes by which it is known (the second is to be raised when what is in it changes);
-    `description`: the attribute that says what it holds; of errors, `name`: what it is called, `writers`: what makes
-    such a file, `place`: which setting says where. `fill` writes a result into an open file, `parse` reads it.
-    """
-
-    format: str
-    layout: int
-    description: str
-    name: str
-    writers: str
-    place: str
-    fill: Callable[[Any, Any], None]
-    parse: Callable[[Any], Any]
-
-    def write(self, result: Any, path: Path, *, overwrite: bool = False) -> Path:
-        """Write a result, whole or not at all; raises ConfigError for a name of another suffix and (without
-        `overwrite`) where there is a file of another kind, OSError with the remedy where it cannot be written."""
-        path = path.expanduser()
-        if path.suffix.lower() not in {".h5", ".hdf5"}:
-            raise ConfigError(f"path: expected a path that ends in .h5 or .hdf5, got '{path}'")
-        check_outputs([path], [self.format], overwrite=overwrite)
-        known = {name: getattr(self, name) for name in ("format", "layout", "description")}
-        known["configuration"] = result.model.meta.get("configuration") or ""
-        with replacing(path) as temporary, writing_hdf5(temporary) as file:
-            file.attrs.update({**known, "creator": CREATOR, "date": date_words()})
-            self.fill(result, file)
-        return path
-
-    def read(self, path: Path) -> Any:
-        """The result in a file; FileNotFoundError, or ValueError if it is no complete file of this kind.
-
-        float64 needs 64-bit numbers switched on in JAX, else arrays of JAX are float32.
-        """
-        path = path.expanduser()
-        if not path.is_file():
-            raise FileNotFoundError(f"no such result: {path}; check the path ({self.place})")
-        try:
-            with opened_hdf5(path) as file:
-                form, layout = file.attrs.get("format"), file.attrs.get("layout")
-                if form != self.format:
-                    raise ValueError(f"its attribute 'format' is {form!r}, not {self.format!r}")
-                if layout != self.layout:
-                    raise ValueError(
-                        f"its layout is {layout}, that of another version; this one reads layout {self.layout}: "
-                        f"run it again"
-                    )
-                return self.parse(file)
-        except UNREADABLE as error:
-            raise ValueError(
-                f"{path} is not a complete {self.name} ({reason_of(error)}); expected an HDF5 file written by "
-                f"{self.writers}; open others with h5py"
-            ) from error
-
-
-class Column(NamedTuple):
-    """One array of every parameter: values by name, what they are; `pure`: numbers without the parameter's unit."""
-
-    values: Mapping[str, Shaped[ndarray, "..."]]
-    meaning: str
-    pure: bool = False
-
-
-def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
-    """The group `parameters`, with the columns of each, its unit and its prior; and the labels."""
-    parameters = file.create_group("parameters", track_order=True)
-    for parameter in free.parameters:
-        group = parameters.create_group(parameter.name)
-        group.attrs.update({"unit": parameter.unit, "description": parameter.meaning})
-        for name, column in columns.items():
-            add_dataset(
-                group, name, column.values[parameter.name], column.meaning, "" if column.pure else parameter.unit
-            )
-        prior = json.dumps(section_of(parameter.prior))
-        add_dataset(
-            group, "prior", prior, "the prior as in the section fit.free, {kind: numbers in the unit}", dtype=TEXT
-        )
-    if free.correlated:
-        groups = []
-        for correlated in free.correlated:
-            half = np.asarray(correlated.half)
-            groups.append({"parameters": correlated.names, "correlation": (half @ half.T).tolist()})
-        meaning = "groups of priors that are correlated, as fit.correlated"
-        add_dataset(file, "correlated", json.dumps(groups), meaning, dtype=TEXT)
-    meaning = "names of the free numbers, in the order of matrices and of the latents"
-    add_dataset(file, "labels", list(free.labels), meaning, dtype=TEXT)
-
-
-def read_free_from_file(file: Any, of: str) -> Free:
-    """The free parameters of a file; `of`: a column that has their shape."""
-    parameters = []
-    for name, group in file["parameters"].items():
-        section = json.loads(texts_of(group["prior"]))
-        unit, meaning = (str(group.attrs[what]) for what in ("unit", "description"))
-        parameters.append(FreeParameter(read_prior(name, section, unit), name, group[of].shape, unit, meaning))
-    groups = json.loads(texts_of(file["correlated"])) if "correlated" in file else []
-    return Free(tuple(parameters), read_correlated(map(CorrelatedSettings.model_validate, groups), parameters))
-
-
-def read_column(file: Any, column: str, *, finite: bool = False) -> dict[str, ndarray]:
-    """One array of every parameter; h5py gives scalars where there were arrays without axes."""
-    return {name: numbers_of(group[column], finite=finite) for name, group in file["parameters"].items()}
-
-
-def check_alike(one: Mapping[str, ndarray], other: Mapping[str, ndarray], what: str) -> None:
-    """Raise ValueError where two arrays of a parameter differ in shape."""
-    for name in one:
-        if one[name].shape != other[name].shape:
-            raise ValueError(f"{name}: {what}: expected shape {one[name].shape}, got {other[name].shape}")
-
-
-def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
-    """The best latents and, where there is one, the Gaussian approximation about them."""
-    add_dataset(group, "best", latent, "the best values as latents, whose priors are N(0, 1)")
-    if laplace is not None:
-        write_tree(laplace, group)
-
-
-def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
-    """The latents and their approximation that `write_best` wrote."""
-    size = len(free.labels)
-    latent = numbers_of(group["best"], (size,), finite=True)
-    if "covariance" not in group:
-        return latent, None
-    return latent, Laplace(free=free, latent=latent, **read_tree(Laplace, group, {"latent": size}))
-
-
-def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> None:
-    """Write what results of fits and of samplings have alike: the quality as attributes, the verdict with the first
-    line of the summary, these cubes, what was run, with what, and the notes."""
-    quality = result.quality
-    write_tree(quality, file)
-    file.attrs.update({"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced})
-    group = file.create_group("verdict")
-    write_tree(result.verdict, group)
-    group.attrs.update({"text": verdict, "misfit": result.verdict.misfit, "matters": result.verdict.matters})
-    add_dataset(
-        group, "tests", list(result.verdict.tests), "names of the tests", dtype=TEXT, shape=(len(result.verdict.tests),)
-    )
-    found = np.array(list(result.verdict.tests.values()), float)
-    add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
-    add_dataset(group, "doubtful", result.verdict.doubtful, "which uncertainties hold for the model only")
-    add_dataset(group, "enlarged", result.verdict.enlarged, "factors by which uncertainties are too small at least")
-    for name in cubes:
-        write_group(in_parts(getattr(result, name)), file.create_group(name))
-    write_sets(result.sets, result.verdict.sets, file)
-    file["config"] = result.config
-    file.create_dataset("notes", data=list(result.notes), dtype=TEXT, shape=(len(result.notes),))
-    packages = file.create_group("versions", track_order=True)
-    for package, version in result.versions.items():
-        packages[package] = version
-
-
-def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: Sequence[str]) -> dict[str, Any]:
-    """The fields of a result with this number of latents that `write_shared` wrote, by name.
-
-    Raises ValueError for arrays of other shapes, and where one of the cubes `with_variance` has none.
-    """
-    group = file["verdict"]
-    groups = file.get(GROUP, {}).items()
-    sets = {name: SetVerdict(**read_tree(SetVerdict, place)) for name, place in groups if "p" in place.attrs}
-    names, found = texts_of(group["tests"]), numbers_of(group["probabilities"]).tolist()
-    tests = dict(zip(names, found, strict=True))
-    return {
-        "quality": Quality(**read_tree(Quality, file)),
-        "verdict": Verdict(tests=tests, sets=sets, **read_tree(Verdict, group, {"latent": n_number})),
-        **_read_cubes(file, cubes, with_variance),
-        "sets": read_set_results(file),
-        "config": texts_of(file["config"]),
-        "versions": {package: texts_of(data) for package, data in file["versions"].items()},
-        "notes": tuple(texts_of(file["notes"])),
-    }
-
-
-def _read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:
-    """The cubes, by the names of their groups; ValueError where they differ in shape, or one lacks its variance."""
-    cubes = {name: read_group(file[name]) for name in names}
-    for name, cube in cubes.items():
-        expected = np.shape(cubes[names[0]].flux)
-        if np.shape(cube.flux) != expected:
-            raise ValueError(
-                f"{name}/flux: expected the shape of {names[0]}/flux, {expected}, got {np.shape(cube.flux)}"
-            )
-        if name in with_variance and cube.variance is None:
-            raise ValueError(f"{name}/variance: expected a variance in every voxel, got none")
-    return cubes
-
-
 Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
 
@@ -420,14 +188,31 @@ _OUTPUTS: dict[str, str] = {
 """What turns results into something else, which this module cannot import: it takes results itself."""
 
 
+_BEST = described_as("the best values as latents, whose priors are N(0, 1)", at="latent/best")
+
 Result = TypeVar("Result", bound="AbstractResult")
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AbstractResult:
     """A result of a fit or of a sampling: tables, a summary, pictures and a file."""
 
     _outputs: ClassVar[Mapping[str, str]]
+
     free: Free
+    laplace: Laplace | None = field(metadata=described_as("Gaussian approximation of the latents", at="latent"))
+    quality: Quality = field(metadata=described_as("how well the best model fits", at="."))
+    verdict: Verdict = field(metadata=described_as("whether the model describes the data"))
+    model: Cube = field(metadata=described_as("the model"))
+    residual: Cube = field(metadata=described_as("data less model"))
+    config: str
+    versions: dict[str, str] = field(metadata=described_as("versions of packages"))
+    notes: tuple[str, ...] = ()
+    sets: Mapping[str, SetResult] = field(default_factory=dict, metadata=described_as("sets of data", at="data_sets"))
+    evidence: Evidence | None = field(default=None, metadata=described_as("ln of the evidence"))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", as_notes(self.notes))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -482,7 +267,7 @@ class AbstractResult:
         return found_at(self._outputs["html"])(self)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FitResult(AbstractResult):
     """The maximum of the posterior and its Gaussian approximation there (Laplace's).
 
@@ -510,7 +295,7 @@ class FitResult(AbstractResult):
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
     | populations | by component | free-form populations that were solved for, with draws at the best values |
-    | notes | | sentences: what was left out, what the data do not say |
+    | notes | | `Note`s: what was left out, what the data do not say |
     | sets | by name | of several sets of data the model and the residuals of each (`SetResult`); `model` and |
     | | | `residual` are then those of the first cube. chi^2 of each: `verdict.sets` |
     """
@@ -522,28 +307,19 @@ class FitResult(AbstractResult):
         "file": "rubix_like.inference.results.result_files:FIT_FILE",
     }
 
-    free: Free
     values: Arrays
     sigma: Arrays
-    covariance: Float[ndarray, "latent latent"] | None
-    latent: Float[ndarray, " latent"]
-    laplace: Laplace | None
-    quality: Quality
-    verdict: Verdict
-    edges: Edges
-    starts: SearchState
-    model: Cube
-    residual: Cube
+    covariance: Float[ndarray, "latent latent"] | None = field(
+        metadata=described_as("covariance of the values", "units of the labels")
+    )
+    latent: Float[ndarray, " latent"] = field(metadata=_BEST)
+    edges: Edges = field(metadata=described_as("posteriors at the edges of priors"))
+    starts: SearchState = field(metadata=described_as("the starts of the search"))
     parameters: Parameters
     galaxy: Galaxy | None
-    config: str
-    versions: dict[str, str]
-    notes: tuple[str, ...] = ()
-    discreteness: Discreteness | None = None
-    sets: Mapping[str, SetResult] = field(default_factory=dict)
-    evidence: Evidence | None = None
-    inflation: float = 1.0
-    populations: Mapping[str, Populations] = field(default_factory=dict)
+    discreteness: Discreteness | None = field(default=None, metadata=described_as("shift by finite draws"))
+    inflation: float = field(default=1.0, metadata=described_as("by how much errors were enlarged"))
+    populations: Mapping[str, Populations] = field(default_factory=dict, metadata=described_as("free-form populations"))
 
     @property
     def converged(self) -> bool:
@@ -609,7 +385,7 @@ class FitResult(AbstractResult):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SampleResult(AbstractResult):
     """Draws from the posterior of the free parameters, or from a variational approximation of it.
 
@@ -639,7 +415,7 @@ class SampleResult(AbstractResult):
     | residual | | Cube: data less `predictive`, masked alike; its variance is the data's times noise scale^2 |
     | config | | the YAML of the whole run, with the section `fit` |
     | versions | | of the packages |
-    | notes | | sentences: what should be known before the draws are used |
+    | notes | | `Note`s: what should be known before the draws are used |
     | sets | by name | of several sets of data the cubes of each (`SetResult`); `model`, `predictive` and `residual` |
     | | | are then those of the first cube |
     """
@@ -651,29 +427,20 @@ class SampleResult(AbstractResult):
         "file": "rubix_like.inference.results.result_files:SAMPLE_FILE",
     }
 
-    free: Free
-    method: str
-    latent: Float[ndarray, "chain draw latent"]
+    method: str = field(metadata=described_as("the sampler's name"))
+    latent: Float[ndarray, "chain draw latent"] = field(
+        metadata=described_as("the draws as latents: chain, draw, latent", at="latent/draws")
+    )
     values: Arrays
-    statistics: Statistics
-    step_size: Float[ndarray, " chain"] | None
-    keys: UInt32[ndarray, "key 2"]
+    statistics: Statistics = field(metadata=described_as("statistics of the draws"))
+    step_size: Float[ndarray, " chain"] | None = field(metadata=described_as("of the leapfrog steps of each chain"))
+    keys: UInt32[ndarray, "key 2"] = field(metadata=described_as("random keys of the chains, or of pairs of draws"))
     diagnostics: Convergence
-    best: Float[ndarray, " latent"]
-    laplace: Laplace | None
-    quality: Quality
-    verdict: Verdict
-    scatter: Scatter
-    model: Cube
-    predictive: Cube
-    residual: Cube
-    config: str
-    versions: dict[str, str]
-    notes: tuple[str, ...] = ()
-    sets: Mapping[str, SetResult] = field(default_factory=dict)
-    evidence: Evidence | None = None
+    best: Float[ndarray, " latent"] = field(metadata=_BEST)
+    scatter: Scatter = field(metadata=described_as("how the data lie about the prediction"))
+    predictive: Cube = field(metadata=described_as("what the data should be"))
     checks: Mapping[str, float] = field(default_factory=dict)
-    pointwise: Pointwise | None = None
+    pointwise: Pointwise | None = field(default=None, metadata=described_as("ln(likelihood)", at=_POINTWISE))
 
     @property
     def title(self) -> str:

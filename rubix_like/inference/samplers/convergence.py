@@ -17,6 +17,7 @@ from rubix_like.inference.checks.uncertainties import advice_at_edge, edges_from
 from rubix_like.inference.posterior.fit_model import Free, shown
 from rubix_like.inference.posterior.posterior import MOST_DENSE
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import listed, percent
 
@@ -113,34 +114,54 @@ def notes_on_sampling(sampler: AbstractSampler, free: Free, sampled: Sampled, fo
     ]
 
 
-def _on_chains(free: Free, sampled: Sampled, found: Convergence, section: str) -> Iterator[str]:
+def _on_chains(free: Free, sampled: Sampled, found: Convergence, section: str) -> Iterator[Note]:
     """Notes on chains that do not agree, or say little."""
     if sampled.n_draw < _FEWEST:
-        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise {section}.draws"
+        yield Note(
+            "chains.short",
+            f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise {section}.draws",
+            WARNING,
+        )
         return
     labels, n_chain = np.array(free.labels, dtype=object), sampled.n_chain
     stuck = np.flatnonzero(~_moving(sampled.latent).any(axis=1)) + 1
     if len(stuck):
-        yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise {section}.warmup"
+        yield Note(
+            "chains.stuck",
+            f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise {section}.warmup",
+            WARNING,
+        )
     yield from _on_places(free, sampled)
     if n_chain == 1:
-        yield "there is one chain: R-hat, which compares chains, cannot be had; sample at least 4 to see if they agree"
+        yield Note(
+            "chains.single",
+            "there is one chain: R-hat, which compares chains, cannot be had; sample at least 4 to see if they agree",
+            WARNING,
+        )
     apart = found.r_hat > MOST_R_HAT
     if apart.any():
         yield (
-            f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.4f')}: the chains do not agree "
-            f"yet; raise {section}.draws and {section}.warmup"
+            Note(
+                "chains.disagree",
+                f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.4f')}: the chains do not agree "
+                f"yet; raise {section}.draws and {section}.warmup",
+                WARNING,
+            )
         )
     least = np.fmin(found.ess_bulk, found.ess_tail)
     few = least < LEAST_ESS * n_chain
     if few.any():
         yield (
-            f"the effective sample size is below {LEAST_ESS * n_chain:.0f} ({LEAST_ESS:.0f} for each chain) for "
-            f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise {section}.draws"
+            Note(
+                "chains.few_draws",
+                f"the effective sample size is below {LEAST_ESS * n_chain:.0f} ({LEAST_ESS:.0f} for each chain) for "
+                f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise {section}.draws",
+                WARNING,
+            )
         )
 
 
-def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
+def _on_places(free: Free, sampled: Sampled) -> Iterator[Note]:
     """Notes on chains far from the one with the lowest loss."""
     mean, sd = sampled.latent.mean(axis=1), sampled.latent.std(axis=1)
     loss = np.asarray(sampled.statistics["loss"]).mean(axis=1)
@@ -154,23 +175,32 @@ def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
     gaps = ", ".join(f"{loss[chain] - loss[lowest]:+.3g}" for chain in others)
     chains = listed(str(chain + 1) for chain in others)
     yield (
-        f"chain {chains} of {sampled.n_chain} is in another place than chain {lowest + 1} (mean loss {gaps}), in "
-        f"{names}: the posterior has several maxima, and how much each weighs is not known; narrow the priors to one"
+        Note(
+            "chains.several_maxima",
+            f"chain {chains} of {sampled.n_chain} is in another place than chain {lowest + 1} (mean loss {gaps}), in "
+            f"{names}: the posterior has several maxima, and how much each weighs is not known; narrow the priors to "
+            f"one",
+            WARNING,
+        )
     )
 
 
-def _on_energies(found: Convergence, section: str) -> Iterator[str]:
+def _on_energies(found: Convergence, section: str) -> Iterator[Note]:
     """Notes on chains whose energy changes slowly."""
     slow = np.flatnonzero(found.e_bfmi < LEAST_BFMI)
     if len(slow):
         chains = listed(f"{chain + 1} ({found.e_bfmi[chain]:.2f})" for chain in slow)
         yield (
-            f"E-BFMI is below {LEAST_BFMI} for chain {chains}: the tails of the posterior are reached slowly, and may "
-            f"be missing; narrow the priors or raise {section}.warmup"
+            Note(
+                "chains.energy",
+                f"E-BFMI is below {LEAST_BFMI} for chain {chains}: the tails of the posterior are reached slowly, and "
+                f"may be missing; narrow the priors or raise {section}.warmup",
+                WARNING,
+            )
         )
 
 
-def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[str]:
+def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[Note]:
     """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = np.asarray(free.own_normals(latent)).reshape(-1, latent.shape[2])
     below, above = (free.split(np.mean(sign * flat > edges_from(free, sign), axis=0)) for sign in (-1, 1))
@@ -183,8 +213,12 @@ def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Itera
             )
             names = listed(np.array(parameter.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
             yield (
-                f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
-                f"({shown(parameter.prior)}){advice}"
+                Note(
+                    "prior.edge",
+                    f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
+                    f"({shown(parameter.prior)}){advice}",
+                    WARNING,
+                )
             )
     sigma = flat.std(axis=0)
     correlation = None

@@ -22,6 +22,7 @@ from numpy import ndarray
 from rubix_like.config.sections.fit import NutsSettings
 from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity, White
 from rubix_like.inference.samplers.samplers import Sampled, Statistic
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.optional_packages import import_optional
 
 _PURPOSE = "fit.sampling.method: 'nuts'"
@@ -70,7 +71,7 @@ class NutsSampler(AbstractChainSampler):
         dense = n_latent * _STEPS_PER_LATENT <= chosen.warmup
         return Nuts(stages_of(chosen.warmup, 1), target, chosen.tree_depth, dense)
 
-    def notes(self, sampled: Sampled) -> list[str]:
+    def notes(self, sampled: Sampled) -> list[Note]:
         """Notes on divergences, and on trajectories that were cut short."""
         total, most = sampled.n_chain * sampled.n_draw, self.settings.section.tree_depth
         diverged = int(np.sum(sampled.statistics["diverging"]))
@@ -78,14 +79,22 @@ class NutsSampler(AbstractChainSampler):
         notes = []
         if diverged:
             notes.append(
-                f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g} %): the steps are too long for a "
-                f"part of the posterior, and draws are missing there; raise fit.sampling.nuts.target_acceptance "
-                f"(0.95), or warmup, or narrow the priors"
+                Note(
+                    "chains.diverged",
+                    f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g} %): the steps are too long "
+                    f"for a part of the posterior, and draws are missing there; raise "
+                    f"fit.sampling.nuts.target_acceptance (0.95), or warmup, or narrow the priors",
+                    WARNING,
+                )
             )
         if full:
             notes.append(
-                f"{full} of {total} trajectories ended at the greatest tree depth, {most}: draws follow one another "
-                f"closely; raise fit.sampling.nuts.tree_depth or warmup"
+                Note(
+                    "chains.tree_depth",
+                    f"{full} of {total} trajectories ended at the greatest tree depth, {most}: draws follow one "
+                    f"another closely; raise fit.sampling.nuts.tree_depth or warmup",
+                    WARNING,
+                )
             )
         return notes
 

@@ -36,6 +36,7 @@ from rubix_like.inference.samplers.nifty_geometry import (
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import percent
 
 _ACCURACY = 0.4
@@ -93,11 +94,14 @@ class GeoVISampler(AbstractSampler):
         own = {"notes": state.notes, "trouble": state.trouble}
         return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, **own)
 
-    def notes(self, sampled: Sampled) -> list[str]:
+    def notes(self, sampled: Sampled) -> list[Note]:
         """Notes for every user of such draws."""
         return [
-            f"the {sampled.n_draw} draws are {self.title}'s: they come from an approximation of the posterior about "
-            f"one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
+            Note(
+                "variational.approximate",
+                f"the {sampled.n_draw} draws are {self.title}'s: they come from an approximation of the posterior "
+                f"about one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
+            ),
         ]
 
 
@@ -206,24 +210,38 @@ class VariationalState:
         )
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """Notes for a reader of the result, once it is finished."""
         notes = []
         if not self.converged:
             notes.append(
-                f"variational inference: the mean has not converged after {self.n_iteration} iterations: it moved by "
-                f"{self.shift[-1]:.3g} standard deviations in the last one (fit.sampling.variational.tolerance "
-                f"{float(self.tolerance):g}); allow more iterations, or more samples"
+                Note(
+                    "variational.not_converged",
+                    f"variational inference: the mean has not converged after {self.n_iteration} iterations: it moved "
+                    f"by {self.shift[-1]:.3g} standard deviations in the last one (fit.sampling.variational.tolerance "
+                    f"{float(self.tolerance):g}); allow more iterations, or more samples",
+                    WARNING,
+                )
             )
         poor = int(np.count_nonzero(~(self.error <= _INACCURATE)))
         if poor:
             notes.append(
-                f"variational inference: {poor} of {self.n_done} samples miss geoVI's equation by more than "
-                f"{_INACCURATE:g} standard deviations: the posterior is strongly curved there; compare with NUTS"
+                Note(
+                    "variational.inaccurate",
+                    f"variational inference: {poor} of {self.n_done} samples miss geoVI's equation by more than "
+                    f"{_INACCURATE:g} standard deviations: the posterior is strongly curved there; compare with NUTS",
+                    WARNING,
+                )
             )
         lost = int(np.count_nonzero(~np.isfinite(self.loss)))
         if lost:
-            notes.append(f"variational inference: the loss of {lost} of {self.n_done} samples is not a finite number")
+            notes.append(
+                Note(
+                    "variational.not_finite",
+                    f"variational inference: the loss of {lost} of {self.n_done} samples is not a finite number",
+                    WARNING,
+                )
+            )
         return tuple(notes)
 
     @property

@@ -27,6 +27,7 @@ from rubix_like.readers.fields.field_map import (
     row_count,
     stacked,
 )
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import counted
 
 TIMES = frozenset({"birth_time"})
@@ -420,5 +421,11 @@ def count_notes(container: AbstractContainer) -> tuple[str, ...]:
         upper = int(high[kind]) << 32 if high.dtype.kind in "iu" and kind < high.size else 0
         stated, found = int(low[kind]) + upper, _row_count(container, group)
         if stated != found:
-            notes.append(f"{group} has {counted(found, 'row')} in all files together, but the Header tells of {stated}")
+            notes.append(
+                Note(
+                    "file.counts",
+                    f"{group} has {counted(found, 'row')} in all files together, but the Header tells of {stated}",
+                    WARNING,
+                )
+            )
     return tuple(notes)

@@ -19,6 +19,7 @@ from rubix_like.readers.fields.field_map import (
     FieldSettings,
     HeaderSettings,
 )
+from rubix_like.runtime.notes import Note
 
 KINDS = ("table", "hdf5")
 
@@ -119,7 +120,7 @@ def assumed_units(field_map: FieldMap) -> tuple[str, ...]:
         return ()
     families = {"stars": field_map.stars, "gas": field_map.gas}
     return tuple(
-        f"{name}.{quantity}: {field.note}"
+        Note("file.assumed", f"{name}.{quantity}: {field.note}")
         for name, family in families.items()
         for quantity, field in (family.fields.items() if family else ())
         if field.note

@@ -17,6 +17,7 @@ from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings,
 from rubix_like.readers.fields.snapshot_particles import Snapshot, count_notes
 from rubix_like.readers.inspection.missing import missing_of_gas, missing_of_stars, stored_shape, unused_datasets
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
+from rubix_like.runtime.notes import WARNING, Note
 
 MEDIAN_ROWS: int = 1 << 21
 """Rows that the median is taken of at most: of more, every second, third ... row."""
@@ -377,7 +378,7 @@ def report_group(rows: GroupRows) -> GroupReport:
         fields=fields,
         light=light_of_gas(fields) if family == "gas" else (),
         notes=(
-            *(found.text for found in missing if not found.is_refused),
+            *(Note("file.missing", found.text) for found in missing if not found.is_refused),
             *_count_notes(snapshot.container, group, rows.n_rows),
         ),
         needed={key: value for found in missing for key, value in found.settings.items()},
@@ -397,5 +398,11 @@ def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[
     counts = np.asarray(container.attribute("Header", _COUNT)).reshape(-1)
     index = int(group[-1])
     if counts.dtype.kind in "iuf" and counts.size > index and counts[index] != n_rows:
-        notes.append(f"the Header's {_COUNT} is {counts[index]}, the file has {n_rows} rows: those are read")
+        notes.append(
+            Note(
+                "file.counts",
+                f"the Header's {_COUNT} is {counts[index]}, the file has {n_rows} rows: those are read",
+                WARNING,
+            )
+        )
     return notes

@@ -15,6 +15,7 @@ from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family, Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.selection.halo_ids import CatalogueEntry, with_numbers
 from rubix_like.readers.selection.row_ranges import RowRanges, chained, filtered, row_range
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted
@@ -170,7 +171,7 @@ def select(
     origin, notes = "galaxy.center", ()
     if entry is not None and selection.center is None and center is not None:
         origin = f"the catalogue's position of {entry.title}"
-        notes = (f"centred on {origin}",)
+        notes = (Note("selection.centre", f"centred on {origin}"),)
     regions = find_regions(selection, center, length, snapshot.box_size)
     rows, left_out = {}, {}
     for family in FAMILIES:
@@ -214,7 +215,11 @@ def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
     groups = snapshot.groups(family)
     if keep is None or all(keep.dataset in snapshot.container.datasets(group) for group in groups):
         return ()
-    return (f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}",)
+    return (
+        Note(
+            "selection.not_told", f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}", WARNING
+        ),
+    )
 
 
 def _placed(

@@ -18,6 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runtime.files.outputs import output_bytes, replacing
 from rubix_like.runtime.files.writers import RECORDS_FOLDER, SUMMARY_FILE
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import format_bytes, shortened
 
 Status = Literal["started", "done", "failed"]
@@ -157,8 +158,12 @@ def outside_notes(measures: Mapping[str, Any]) -> list[str]:
     if not stars or outside < _ALMOST_ALL * stars:
         return []
     return [
-        f"{outside} of {stars} stars are outside the field: the cube has almost no light of this galaxy; compare "
-        f"observation.offset and instrument.fov with its size"
+        Note(
+            "observation.outside_field",
+            f"{outside} of {stars} stars are outside the field: the cube has almost no light of this galaxy; compare "
+            f"observation.offset and instrument.fov with its size",
+            WARNING,
+        )
     ]
 
 
