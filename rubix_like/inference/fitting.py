@@ -57,6 +57,7 @@ from rubix_like.inference.checks import notes as diagnosis
 from rubix_like.inference.checks.finite_points import (
     AT_FIRST,
     MOST_PARTS,
+    MOST_TIMES,
     Discreteness,
     QuadratureError,
     in_parts,
@@ -332,7 +333,7 @@ def _with_enough_points(best: Best, places: Searches, progress: Progress) -> Bes
     best, n_part = _with_error(best, progress), 1
     best = best._replace(request=with_points(best.request, AT_FIRST))
     coarse = best
-    while best.error is not None and best.error.wanted is not None and n_part < MOST_PARTS:
+    while best.error is not None and best.error.wanted is not None and n_part < MOST_TIMES:
         n_part *= 2
         if n_part == 2:
             with progress.step("quadrature", "number of quadrature points that the data need"):
@@ -361,7 +362,8 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
         f"fitted again from there with galaxy.points: {points}"
     )
     problem = coarse.problem
-    if solves_for_populations(problem.posterior):  # models of parts, each with weights of its own, do not add up
+    in_one = n_part > MOST_PARTS or solves_for_populations(problem.posterior)  # weights of parts do not add up
+    if in_one:
         problem = pose_request(request, None, progress, None)
     else:
         problem = dataclasses.replace(problem, posterior=in_parts(problem.posterior, n_part))

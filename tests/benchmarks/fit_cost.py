@@ -174,8 +174,10 @@ def write_spectrum(config, folder):
     without = {key: own for key, own in config.items() if key != "noise"}
     cube = rl.run(rl.load_config(without, overrides={**bins, "instrument.fov": "5 arcsec"}))
     flux = np.asarray(cube.flux, np.float64)
-    y, x = ((np.arange(size) - 0.5 * (size - 1)) * 0.1 for size in flux.shape[:2])
-    spectrum = flux[np.hypot(y[:, None], x[None, :]) < 1.5].sum(axis=0)
+    y, x = ((np.arange(20 * size) - 0.5 * (20 * size - 1)) * 0.005 for size in flux.shape[:2])
+    inside = (np.hypot(y[:, None], x[None, :]) < 1.5).astype(float)
+    share = inside.reshape(flux.shape[0], 20, flux.shape[1], 20).mean(axis=(1, 3))
+    spectrum = np.einsum("yx,yxw->w", share, flux)
     sigma = np.full_like(spectrum, spectrum.mean() / 50)
     spectrum += sigma * np.random.default_rng(3).standard_normal(spectrum.shape)
     rows = np.transpose([np.asarray(cube.wavelength), spectrum, sigma])

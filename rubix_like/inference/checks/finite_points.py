@@ -318,8 +318,11 @@ class QuadratureError(NamedTuple):
 AT_FIRST: int = 2**13
 """Points of each component that a fit begins with where none are set: hardly slower than fewer."""
 
-MOST_PARTS: int = 32
+MOST_TIMES: int = 32
 """Times as many, at most, that it ends with."""
+
+MOST_PARTS: int = 4
+"""Times as many, at most, that are computed in parts: of more a program of their own is faster."""
 
 _COMPARED = 16
 """Parts of the rule that all smaller ones are compared with."""
@@ -354,13 +357,12 @@ def parts_wanted(problem: Problem, latent: Float[ndarray, " latent"]) -> int:
         for stride in strides:
             if number % stride == 0:
                 sums[stride] += flux * (stride / _COMPARED)
-    numbers, shifts, excess = dict(zip(source.base.names, source.numbers, strict=True)), _shifts(posterior, latent), 1.0
+    numbers, shifts = dict(zip(source.base.names, source.numbers, strict=True)), _shifts(posterior, latent)
     for stride in reversed(strides[1:-1]):
         found = _error_of(posterior, numbers, shifts, sums[stride] - sums[1])
-        excess = found.excess / _SAFE
-        if excess <= 1:
+        if found.excess <= _SAFE:
             return _COMPARED // stride
-    return _COMPARED if excess <= TIMES / 2 else MOST_PARTS
+    return _COMPARED
 
 
 def in_parts(posterior: Posterior, n_part: int) -> Posterior:
