@@ -67,7 +67,7 @@ class GivenGalaxies:
         return HeldSource(jax.tree.map(jnp.asarray, found))
 
     def counted(self, config: RunConfig, resolved: Resolved) -> tuple[Census, ndarray | None]:
-        """What censuses of each count together, and the rotation of each (None: they are not aligned)."""
+        """The joint census, and the rotation of each galaxy (None: they are not aligned)."""
         censuses = [take_census(config, resolved, [galaxy]) for galaxy in self.found]
         census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
         by, radius = config.resolved_align, config.observation.align_radius

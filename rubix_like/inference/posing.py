@@ -447,11 +447,11 @@ def _joint_likelihood(
     """The likelihood of all voxels with the correlations of each set, and notes on these."""
     solved = isinstance(forward, Forward) and forward.mixtures is not None
     triples = zip(sets, fitted, alone, strict=True)
-    found = [_correlated(own, one, likelihood, errors, solved=solved) for own, one, likelihood in triples]
-    likelihoods, notes = [own for own, _ in found], tuple(note for _, said in found for note in said)
+    found = [_correlated(data_set, one, likelihood, errors, solved=solved) for data_set, one, likelihood in triples]
+    likelihoods, notes = [likelihood for likelihood, _ in found], tuple(note for _, said in found for note in said)
     if not sets[0].name:
         return likelihoods[0], (*notes_on_errors(likelihoods[0].errors), *notes)
-    correlations = tuple(own.errors if isinstance(own.errors, AbstractCorrelation) else None for own in likelihoods)
+    correlations = tuple(one.errors if isinstance(one.errors, AbstractCorrelation) else None for one in likelihoods)
     if any(correlation is not None for correlation in correlations):
         if errors is not None:
             raise ConfigError(
@@ -544,28 +544,30 @@ def _notes(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Notes on the data of each set and on its model."""
-    notes = [note for own in sets for note in own.says(own.observed.notes)]
-    for number, (own, one) in enumerate(zip(sets, fitted, strict=True)):
-        notes += own.says(one.pipeline.notes) if number != first else []
-    for own, one in zip(sets, fitted, strict=True):
-        notes += own.says(notes_on_run(own.observed.meta, one.pipeline.frame.meta))
-    for number, own in enumerate(sets):
-        unknown = None in (own.grid.cube.ra, sets[first].grid.cube.ra) and not own.data.centred
-        if number != first and unknown and own.data.settings.nuisance.shift is None:
+    notes = [note for data_set in sets for note in data_set.says(data_set.observed.notes)]
+    for number, (data_set, one) in enumerate(zip(sets, fitted, strict=True)):
+        notes += data_set.says(one.pipeline.notes) if number != first else []
+    for data_set, one in zip(sets, fitted, strict=True):
+        notes += data_set.says(notes_on_run(data_set.observed.meta, one.pipeline.frame.meta))
+    for number, data_set in enumerate(sets):
+        unknown = None in (data_set.grid.cube.ra, sets[first].grid.cube.ra) and not data_set.data.centred
+        if number != first and unknown and data_set.data.settings.nuisance.shift is None:
             notes.append(
                 Note(
                     "data.sky_unknown",
-                    f"{own.name} or {sets[first].name} does not say where on the sky it is: the centres of both "
+                    f"{data_set.name} or {sets[first].name} does not say where on the sky it is: the centres of both "
                     f"fields are taken to be the same; nuisance.shift lets them differ",
                     WARNING,
                 )
             )
-        if own.lsf_scale is not None:
-            lost = int(np.sum(~within_ends(len(own.selection), _ENDS * _widest_sigma(own, fitted[number].pipeline))))
+        if data_set.lsf_scale is not None:
+            lost = int(
+                np.sum(~within_ends(len(data_set.selection), _ENDS * _widest_sigma(data_set, fitted[number].pipeline)))
+            )
             notes.append(
                 Note(
                     "data.ends_left_out",
-                    f"{own.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light",
+                    f"{data_set.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light",
                 )
             )
     for one, other in itertools.combinations(sets, 2):
@@ -770,13 +772,13 @@ def _with_fastest(source: SyntheticSource) -> SyntheticSource:
     """With particles as fast as the fastest of all simulations: standard normals of three velocities longer than any
     among `_MOST` times as many particles, but for a chance of `_CHANCE`."""
 
-    def stretched(own: ComponentDraws | None) -> ComponentDraws | None:
-        if own is None or not len(own.normal):
-            return own
-        normal = np.array(own.normal)
+    def stretched(part: ComponentDraws | None) -> ComponentDraws | None:
+        if part is None or not len(part.normal):
+            return part
+        normal = np.array(part.normal)
         longest = np.sqrt(chdtri(3, _CHANCE / (_MOST * len(normal))))
         normal[:, :3] *= max(1.0, longest / np.linalg.norm(normal[:, :3], axis=1).max())
-        return dataclasses.replace(own, normal=normal)
+        return dataclasses.replace(part, normal=normal)
 
     draws = source.draws
     disc, bulge, gas = (stretched(part) for part in (draws.disc, draws.bulge, draws.gas))

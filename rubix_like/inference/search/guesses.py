@@ -267,9 +267,13 @@ def component_values(
     position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
     if its prior has both signs and there are several, or the angle is not free.
     """
-    shown = [own for own in free.parameters if component_of(own.name) and role_of(own.name) in _SHOWN - seen.observed]
-    several = sum(role_of(own.name) == "rotation" for own in shown) > 1
-    return {own.name: _guess(own, free, seen, pose, generator, several=several) for own in shown}
+    shown = [
+        parameter
+        for parameter in free.parameters
+        if component_of(parameter.name) and role_of(parameter.name) in _SHOWN - seen.observed
+    ]
+    several = sum(role_of(parameter.name) == "rotation" for parameter in shown) > 1
+    return {parameter.name: _guess(parameter, free, seen, pose, generator, several=several) for parameter in shown}
 
 
 def _guess(
@@ -323,7 +327,7 @@ def component_of(name: str) -> str:
 
 
 def role_of(name: str) -> str:
-    """What a parameter is in the picture of a galaxy, as it declares; empty for others."""
+    """The role of a parameter in the picture of a galaxy, as it declares; empty for others."""
     declared = declarations_of([name])
     return declared[name].mark.role if name in declared else ""
 
@@ -385,8 +389,14 @@ def guesses(
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
     known = _values(sketch, around, generator, count)
-    speeds = [own for own in free.parameters if component_of(own.name) and role_of(own.name) == "rotation"]
-    if bool(speeds) and all(np.all(np.asarray(own.prior.value(np.full(own.shape, 2.0))) <= 0) for own in speeds):
+    speeds = [
+        parameter
+        for parameter in free.parameters
+        if component_of(parameter.name) and role_of(parameter.name) == "rotation"
+    ]
+    if bool(speeds) and all(
+        np.all(np.asarray(parameter.prior.value(np.full(parameter.shape, 2.0))) <= 0) for parameter in speeds
+    ):
         known["position_angle"] = known["position_angle"] + 180.0
     whole = {name: role_of(name) for name in free.names if not component_of(name)}
     values = {name: known[role] for name, role in whole.items() if role in known}
