@@ -263,7 +263,9 @@ def judge(case, seed):
 
 
 def spread(numbers, form=".2g"):
-    """The median and the range."""
+    """The median and the range; a dash where they are not known."""
+    if not np.isfinite(numbers).all():
+        return "-"
     middle, low, high = (format(own, form) for own in np.quantile(numbers, [0.5, 0, 1]))
     return middle if low == high else f"{middle} ({low} to {high})"
 

@@ -422,6 +422,12 @@ def test_without_room_for_derivatives_halves_are_not_compared(monkeypatch):
     assert judged(wrong("other ages")).misfit
 
 
+def test_derivatives_that_are_not_finite_are_no_verdict():
+    _, latent, flux, _ = posed()
+    residue, _ = measured(with_data("plain", np.where(np.arange(31) == 3, np.nan, flux)), latent, flux)
+    assert np.isnan(residue.smooth["smooth map of the light"].value)
+
+
 NOTHING = {"chi^2": 0.4, "runs along x": 0.3}
 BAD = {"chi^2": 0.0, "runs along x": 1e-5}
 

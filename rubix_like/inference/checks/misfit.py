@@ -489,21 +489,22 @@ def _smooth_tests(
     design: Design | None,
     smooth: Design | None,
 ) -> dict[str, TestSum]:
-    """chi^2 along templates times polynomials of the bins (not of the lines' shapes), and of the spaxels; by the test's
-    name, those with a template that the fit does not follow."""
+    """chi^2 along templates times polynomials of the bins, and of the spaxels, by the test's name; without those that
+    the fit follows."""
     bins = np.polynomial.legendre.legvander(np.linspace(-1, 1, light.shape[2]), min(_DEGREES, light.shape[2]) - 1)
     maps, found = _slow_maps(np.sum(light**2, axis=2)), dict[str, TestSum]()
     rest = (voxels, fitted, others, design, smooth)
     for name, template in templates.items():
         found[f"smooth map of the {name}"] = _along(template, maps[..., None], (2,), *rest)
-        if name not in SHAPES:
-            found[f"smooth spectrum of the {name}"] = _along(template, bins.T[:, None, None, :], (0, 1), *rest)
+        found[f"smooth spectrum of the {name}"] = _along(template, bins.T[:, None, None, :], (0, 1), *rest)
     return {name: sums for name, sums in found.items() if sums.size > 0}
 
 
 def _largest_of_ranges(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> TestSum:
     """The largest square, over its variance, of the residuals along a template in a range of bins, of as many ranges as
     there are terms. Continua of single spaxels would make the variance smaller."""
+
+    template = template.astype(np.float64)
 
     def summed(vectors: Float[ndarray, "n y x wave"]) -> Float[ndarray, "n _"]:
         spectra = np.sum(vectors, axis=(1, 2))[:, some]
@@ -547,7 +548,9 @@ def _along(
     design: Design | None,
     smooth: Design | None,
 ) -> TestSum:
-    """chi^2 of the residuals along a template times each of some factors, which are constant along the axes `over`."""
+    """chi^2 of the residuals along a template times each of some factors, which are constant along the axes `over`; NaN
+    where residuals or derivatives are not finite."""
+    template = template.astype(np.float64)  # combinations that are none but for rounding are found by their size
 
     def projected(vectors: Float[ndarray, "n y x wave"]) -> Float[ndarray, "_ n"]:
         collapsed = np.sum(template * vectors, axis=tuple(axis + 1 for axis in over), keepdims=True)
@@ -567,6 +570,8 @@ def _along(
             for part in (design, smooth)
         ]
         covariance = covariance - np.einsum("kyxi,lyxi->kl", *parts, optimize=True)
+    if not (np.isfinite(seen).all() and np.isfinite(covariance).all()):
+        return TestSum(float("nan"), 1.0, 2.0, 1.0)
     square, axes = np.linalg.eigh(gram)
     some = square > _NOTHING * max(float(square.max()), 1e-300)
     even = axes[:, some] / np.sqrt(square[some])
