@@ -118,14 +118,13 @@ from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.outputs import check_separate, with_addition
 from rubix_like.runtime.files.writers import FIT, SAMPLES
+from rubix_like.runtime.notes import WARNING, Note, as_notes
 from rubix_like.runtime.progress import Progress, Report, progress_here, silent
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, listed
 
 _APART = 0.02
 """Difference of a latent, in its prior's standard deviations, from which on two ends of starts are two places."""
-
-_AT_FIRST = "the quadrature points chosen at first"
 
 
 def chooses_points(request: Request) -> bool:
@@ -141,9 +140,9 @@ def begun_with_few(request: Request, galaxy: Given | None) -> Request:
     return with_points(request, AT_FIRST) if galaxy is None and chooses_points(request) else request
 
 
-def note_on_points(notes: Iterable[str]) -> tuple[str, ...]:
+def note_on_points(notes: Iterable[str]) -> tuple[Note, ...]:
     """The note on more points among others."""
-    return tuple(note for note in notes if note.startswith(_AT_FIRST))
+    return tuple(note for note in as_notes(notes) if note.key == "quadrature.more_points")
 
 
 def points_of(request: Request) -> int | None:
@@ -357,10 +356,11 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
         raise ValueError("expected the error of the first search's points, got none")
     points = AT_FIRST * n_part
     request = with_points(coarse.request, points)
-    note = (
-        f"{_AT_FIRST} ({coarse.error.points}) erred by {coarse.error.largest:.2g} of the noise at the best fit; it was "
-        f"fitted again from there with galaxy.points: {points}"
+    text = (
+        f"the quadrature points chosen at first ({coarse.error.points}) erred by {coarse.error.largest:.2g} of the "
+        f"noise at the best fit; it was fitted again from there with galaxy.points: {points}"
     )
+    note = Note("quadrature.more_points", text)
     problem = coarse.problem
     in_one = n_part > MOST_PARTS or solves_for_populations(problem.posterior)  # weights of parts do not add up
     if in_one:
@@ -926,11 +926,12 @@ def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult
         return result
     if _same_loss(result.quality, fitted.quality):
         return result
-    note = (
+    text = (
         f"the best values of `fitted` have a loss of {result.quality.loss:.6g} here, and had {fitted.quality.loss:.6g} "
         f"there: the data or the model are not those of that fit, and its best values need not be the best ones here; "
         f"fit again"
     )
+    note = Note("sampling.other_fit", text, WARNING)
     return dataclasses.replace(result, notes=(*result.notes, note))
 
 
@@ -947,9 +948,11 @@ def _groups(request: Request, sampler: AbstractSampler) -> int:
     return groups
 
 
-_NOT_INFLATED = (
+_NOT_INFLATED = Note(
+    "sampling.not_inflated",
     "fit.inflate_sigma does nothing to draws: they are those of the posterior with the errors of the data; free "
-    "fit.noise_scale to sample their size"
+    "fit.noise_scale to sample their size",
+    WARNING,
 )
 
 _FAR_EXCESS = 10.0
@@ -1029,18 +1032,19 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
     return (with_values(cube, free, flat.mean(axis=0), flat.std(axis=0)) for cube in cubes)
 
 
-def _on_points(predicted: Predictive, problem: Problem) -> list[str]:
+def _on_points(predicted: Predictive, problem: Problem) -> list[Note]:
     """A note on sets of data whose points have no likelihoods of their own."""
     without = [name for name, predictive in predicted.sets.items() if predictive.pointwise is None]
     if not without or problem.settings.sampling.log_likelihood is None:
         return []
-    return [
+    text = (
         f"ln(likelihood) of single {problem.settings.sampling.log_likelihood} is left out for {listed(without)}, whose "
         f"errors are correlated: to_arviz() has no group log_likelihood"
-    ]
+    )
+    return [Note("sampling.no_pointwise", text)]
 
 
-def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
+def _on_best(sampled: Sampled, quality: Quality) -> list[Note]:
     """Notes on draws that fit better than the best fit, and of variational ones that fit too badly: draws from a normal
     posterior have losses half the number of latents above the lowest, on average."""
     lower = quality.loss - float(np.min(sampled.statistics["loss"]))
@@ -1048,27 +1052,31 @@ def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
     excess = float(np.mean(sampled.statistics["loss"])) - quality.loss
     approximate = not sampled.is_chain and find_sampler(sampled.method).is_approximate
     if approximate and excess > 2 * expected + _FAR_EXCESS:
-        return [
+        text = (
             f"the mean loss of the draws is {excess:.3g} above that of the best fit, where about {expected:.3g} is "
             f"expected: the approximation has missed the posterior; take fit.sampling.method nuts, or wider priors"
-        ]
+        )
+        return [Note("variational.missed", text, WARNING)]
     if not lower > diagnosis.ELSEWHERE:
         return []
-    return [
+    text = (
         f"a draw has a loss lower by {lower:.3g} than the best fit, which is not the maximum of the posterior; raise "
         f"fit.starts or fit.candidates, and sample again"
-    ]
+    )
+    return [Note("sampling.better_draw", text, WARNING)]
 
 
-def _on_particles(predicted: Predictive, problem: Problem) -> list[str]:
+def _on_particles(predicted: Predictive, problem: Problem) -> list[Note]:
     """Notes on stars that the models of the draws cannot treat."""
     notes = []
     if predicted.n_fast:
-        notes.append(
+        text = (
             f"in the models of the draws {predicted.n_fast:.3g} stars, on average, are faster than the model is made "
             f"for ({float(problem.pipeline.velocity_limit):.0f} km/s), and it is wrong for them; raise "
             f"engine.velocity_range and sample again"
         )
+        notes.append(Note("fit.fast_particles", text, WARNING))
     if predicted.n_not_finite:
-        notes.append(f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite")
+        text = f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite"
+        notes.append(Note("fit.not_finite", text, WARNING))
     return notes

@@ -25,6 +25,7 @@ from rubix_like.inference.posterior.fit_model import STARS, AbstractParticleSour
 from rubix_like.inference.posterior.model_settings import trees_of
 from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
+from rubix_like.runtime.notes import Note
 from rubix_like.runtime.progress import Report
 from rubix_like.runtime.words import counted
 
@@ -127,7 +128,7 @@ def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy],
         return found, ()
     made = [_bare(with_neighbour_lengths(own, number)) if new else own for own, new in zip(found, makes, strict=True)]
     note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
-    return made, (f"{note}: the distance to neighbour {number}",)
+    return made, (Note("galaxy.smoothing_length", f"{note}: the distance to neighbour {number}"),)
 
 
 def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
@@ -145,9 +146,8 @@ def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tupl
                 else galaxy
                 for galaxy, present in zip(found, has, strict=True)
             ]
-            notes.append(
-                f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
-            )
+            text = f"{kind}.{name} is left out: {sum(has)} of {len(has)} galaxies have it, no simulation reads it"
+            notes.append(Note("galaxy.column_left_out", text))
     return found, tuple(notes)
 
 

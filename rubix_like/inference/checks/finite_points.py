@@ -48,6 +48,7 @@ from rubix_like.inference.posterior.posterior import (
     with_draws,
 )
 from rubix_like.inference.posterior.problem import Problem
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import listed
 
@@ -105,17 +106,18 @@ class Discreteness:
         """The standard deviations of the values by the data alone."""
         return self.sigma * np.abs(self.free.slopes(self.latent))
 
-    def notes(self, consequence: str = "the errors are enlarged by that") -> list[str]:
+    def notes(self, consequence: str = "the errors are enlarged by that") -> list[Note]:
         """Says which values finite draws move by more than half a standard deviation, and the remedy."""
         ratio, moved = self.shift / self.sigma, self.values
         far = self._beyond(MATTERS)
         if not far:
             return []
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
-        return [
+        text = (
             f"{self.n_draws} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
             f"({words}), and {consequence}; {self.remedy}"
-        ]
+        )
+        return [Note("galaxy.few_draws", text, WARNING)]
 
     @property
     def sentence(self) -> str:
@@ -197,13 +199,14 @@ def measure_discreteness(problem: Problem, laplace: Laplace | None, report: Repo
     return find_discreteness(problem.posterior, laplace, settings.discreteness.times, report)
 
 
-def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True) -> list[str]:
+def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True) -> list[Note]:
     """Notes on the shift by finite draws, or on why it is not known; `held`: in the errors."""
     if isinstance(found, str):
-        return [
+        text = (
             f"how far finite draws move the best values could not be measured ({found}), and the errors are those of "
             f"the data alone; draw more particles (galaxy.n_stars, galaxy.n_gas)"
-        ]
+        )
+        return [Note("galaxy.draws_not_compared", text, WARNING)]
     if found is None:
         return []
     return found.notes() if held else found.notes("the draws from the posterior do not hold that")
@@ -299,7 +302,7 @@ class QuadratureError(NamedTuple):
         return ", ".join(f"{number} of {name}" for name, number in self.numbers.items())
 
     @property
-    def note(self) -> str:
+    def note(self) -> Note:
         """The error, and the remedy where it matters."""
         text = (
             f"the quadrature of the smooth components ({self.points}) errs by {self.largest:.2g} of the noise at "
@@ -310,9 +313,11 @@ class QuadratureError(NamedTuple):
             text = f"{text}, which moves {worst[0]} by {worst[1]:+.1g} sigma and all others by less"
         wanted = self.wanted
         if wanted is None:
-            return text
+            return Note("quadrature.error", text)
         most = "" if wanted <= MOST_POINTS else ", the most there can be, which is still too few"
-        return f"{text}; for less set galaxy.points: {min(wanted, MOST_POINTS)}{most}"
+        return Note(
+            "quadrature.error", f"{text}; for less set galaxy.points: {min(wanted, MOST_POINTS)}{most}", WARNING
+        )
 
 
 AT_FIRST: int = 2**13

@@ -62,6 +62,7 @@ from rubix_like.inference.posterior.posterior import (
 )
 from rubix_like.inference.posterior.priors import Isotropic, LogUniform, Uniform, is_limited
 from rubix_like.inference.search.library_cells import LONGEST, Node, node_at
+from rubix_like.runtime.notes import WARNING, Note
 
 _NO_EFFECT = 1e-8
 """Information (of which the prior's is 1) below which the data say nothing."""
@@ -725,11 +726,16 @@ def _is_last(parameter: FreeParameter, sign: int) -> _Which:
     return last | any(declared.fault(value.tolist()) is not None for value in settings_of(parameter.name, beyond))
 
 
-def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
+def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[Note]:
     """Notes on false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
     return [
-        f"the loss is lower by {gap:.3g} with {free.labels[index]} at {_value(free, int(index), at):.4g}: the search "
-        f"has ended in a false maximum at the edge of its prior; begin there (fit.start), or with more starts"
+        Note(
+            "search.false_maximum",
+            f"the loss is lower by {gap:.3g} with {free.labels[index]} at {_value(free, int(index), at):.4g}: the "
+            f"search has ended in a false maximum at the edge of its prior; begin there (fit.start), or with more "
+            f"starts",
+            WARNING,
+        )
         for index, gap, at in zip(edges.index, edges.lower_loss, edges.lower_at, strict=True)
         if gap > furthest
     ]

@@ -51,6 +51,7 @@ from rubix_like.inference.posterior.posterior import (
 )
 from rubix_like.inference.posterior.problem import Kernel, Placed, Problem, fetched, on_rows, placed
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.words import listed
 
 DISCREPANCIES: tuple[str, ...] = (
@@ -228,20 +229,19 @@ def predictive_p(
     return {name: own for name, own in found.items() if name not in alone}
 
 
-def notes_on_checks(checks: Mapping[str, float]) -> list[str]:
+def notes_on_checks(checks: Mapping[str, float]) -> list[Note]:
     """Sentences on checks that data like these fail."""
     far = [f"{name} (p {own:.2g})" for name, own in checks.items() if own < UNLIKELY]
     near = [f"{name} (p {own:.2g})" for name, own in checks.items() if 1 - own < UNLIKELY]
     notes = []
     if far:
-        notes.append(
+        text = (
             f"posterior-predictive checks: the data are further from the model than its own would be by {listed(far)}"
         )
+        notes.append(Note("checks.too_far", text, WARNING))
     if near:
-        notes.append(
-            f"posterior-predictive checks: the data are nearer to the model than its own would be by {listed(near)}; "
-            f"their errors may be too large"
-        )
+        text = f"posterior-predictive checks: the data are nearer to the model than its own would be by {listed(near)}"
+        notes.append(Note("checks.too_near", f"{text}; their errors may be too large", WARNING))
     return notes
 
 

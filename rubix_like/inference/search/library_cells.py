@@ -18,6 +18,7 @@ from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.galaxy.components.populations import SingleStars
 from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource, Free
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, group_of, losses_and_forms_at
+from rubix_like.runtime.notes import Note
 from rubix_like.runtime.words import listed
 
 LONGEST: float = 0.7
@@ -391,7 +392,7 @@ def with_spreads(covariance: Float[ndarray, "latent latent"], found: list[Spread
     return covariance
 
 
-def notes_on_spreads(free: Free, found: list[Spread]) -> list[str]:
+def notes_on_spreads(free: Free, found: list[Spread]) -> list[Note]:
     """Notes on values whose sigma was enlarged, and why."""
     labels, values = free.labels, []
     for spread in found:
@@ -400,8 +401,9 @@ def notes_on_spreads(free: Free, found: list[Spread]) -> list[str]:
         values.append(f"{labels[spread.place]} ({spread.factor:.2g} times, 95 % from {low:.4g} to {high:.4g})")
     if not values:
         return []
-    return [
+    text = (
         f"spectra are linear between ages and metallicities of the SSP library, so that the posterior has a kink at "
         f"each and may have a maximum between any two: the standard deviation of {listed(values)} was enlarged to hold "
         f"all of these; it says little of the posterior's shape"
-    ]
+    )
+    return [Note("fit.between_nodes", text)]
