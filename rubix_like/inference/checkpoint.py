@@ -39,6 +39,11 @@ _LAYOUT = 2
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
 
 
+_UNREADABLE_WORDS = (
+    "{}: expected the checkpoint of a fit, but it cannot be read ({}); start anew with restart=True, which replaces it"
+)
+
+
 @runtime_checkable
 class Resumable(Protocol):
     """The content of a checkpoint: a search, or chains, between two steps."""
@@ -85,10 +90,7 @@ def load_checkpoint(path: Path, fingerprint: Fingerprint, read: Callable[[Mappin
     except FileNotFoundError:
         return None
     except UNREADABLE as error:
-        raise ConfigError(
-            f"{path}: expected the checkpoint of a fit, but it cannot be read ({reason_of(error)}); start "
-            f"anew with restart=True, which replaces it"
-        ) from error
+        raise ConfigError(_UNREADABLE_WORDS.format(path, reason_of(error))) from error
     if other:
         raise ConfigError(
             f"{path}: expected the checkpoint of this fit or sampling, got that of one that differs in: "
@@ -110,9 +112,12 @@ def kept_notes(path: Path) -> tuple[Note, ...]:
 
 
 def kept_points(path: Path) -> int | None:
-    """The number of quadrature points of what was kept."""
-    with path.open("rb") as stream, np.load(stream) as file:
-        return json.loads(str(file[_POINTS]))
+    """The number of quadrature points of what was kept; raises ConfigError where the file cannot be read."""
+    try:
+        with path.open("rb") as stream, np.load(stream) as file:
+            return json.loads(str(file[_POINTS]))
+    except UNREADABLE as error:
+        raise ConfigError(_UNREADABLE_WORDS.format(path, reason_of(error))) from error
 
 
 def advance(snapshots: Iterable[Kept], keep: Callable[[Kept], None], see: Callable[[Kept], None]) -> Kept:

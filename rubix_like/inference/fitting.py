@@ -285,12 +285,24 @@ def _left_behind(stop: SearchInterrupted, files: ResultFiles | None, progress: P
     words = "the same command goes on from there"
     if stop.best is None:
         return f"{stop}; {words}"
+    if _is_finished(files.result):
+        return f"{stop}; {files.result} still has the result of before, and {words}"
     progress.tell(f"{stop}; the best fit so far is being written (interrupt again to leave that out)")
     try:
         files.write(make_result(stop.best, progress), goes_on=True)
     except KeyboardInterrupt:
         return f"{stop}; {words}"
     return f"{stop}; the best fit so far is in {files.result}, and {words}"
+
+
+def _is_finished(path: Path) -> bool:
+    """Whether there is the result of a fit that was not interrupted."""
+    if not path.exists():
+        return False
+    try:
+        return int(Status.INTERRUPTED) not in FitResult.read(path).starts.status
+    except ValueError:
+        return False
 
 
 def pose_request(
@@ -315,7 +327,7 @@ def find_best(request: Request, problem: Problem, galaxy: Given | None, places: 
     one that takes account of it. Searches that have checkpoints go on."""
     if places.first is not None and not places.first.exists():
         forget_searches(places.files)
-    best = _search(request, problem, places.first, progress)
+    best = _search(begun_with_few(request, galaxy), problem, places.first, progress)
     if galaxy is None and chooses_points(request):
         best = _with_enough_points(best, places, progress)
     last = best.problem
@@ -330,15 +342,12 @@ def _with_enough_points(best: Best, places: Searches, progress: Progress) -> Bes
     """The end of the search with as many quadrature points as the data need: of the one with few, or of one with more
     from where that ended, until they err by less than is allowed at its end."""
     best, n_part = _with_error(best, progress), 1
-    best = best._replace(request=with_points(best.request, AT_FIRST))
     coarse = best
     while best.error is not None and best.error.wanted is not None and n_part < MOST_TIMES:
         n_part *= 2
         if n_part == 2:
             with progress.step("quadrature", "number of quadrature points that the data need"):
                 n_part = parts_wanted(coarse.problem, coarse.found.latent[coarse.found.best])
-        if places.finer is not None and places.finer.exists():
-            n_part = max(n_part, (kept_points(places.finer) or 0) // AT_FIRST)
         best = _with_error(_search_finer(n_part, coarse, best, places, progress), progress)
     return best
 
@@ -358,7 +367,7 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
     request = with_points(coarse.request, points)
     text = (
         f"the quadrature points chosen at first ({coarse.error.points}) erred by {coarse.error.largest:.2g} of the "
-        f"noise at the best fit; it was fitted again from there with galaxy.points: {points}"
+        f"noise at the best fit; the fit was repeated from there with galaxy.points: {points}"
     )
     note = Note("quadrature.more_points", text)
     problem = coarse.problem
@@ -696,7 +705,10 @@ def sample(
     name = request.config.output.configuration
     check_results(SAMPLES, files.result, files.cubes_of(request.sets), name, "fit.sampling.output", overwrite=overwrite)
     with claimed(files.result, *files.places(request.sets)), programs_kept():
-        return _sample(request, sampler, fitted, galaxy, progress, files, restart=restart)
+        try:
+            return _sample(request, sampler, fitted, galaxy, progress, files, restart=restart)
+        except SearchInterrupted as stop:
+            raise KeyboardInterrupt(f"{stop}; the same command goes on from there") from None
 
 
 def _check_sampling_names(settings: Iterable[str]) -> None:

@@ -235,7 +235,8 @@ def _planned(
     if isinstance(request.model, Pipeline):
         check_same_grid(request.model.frame, cut[0].observed)
         return cut, given_source(galaxy), [without_noise(request.model)], ()
-    sets = [_with_run(one_set, cut[first], galaxy) for one_set in cut]
+    reference = _with_run(cut[first], None, galaxy)
+    sets = [reference if one is cut[first] else _with_run(one, reference.grid.cube, galaxy) for one in cut]
     resolved = []
     for one_set in sets:
         with one_set.data.naming():
@@ -325,14 +326,14 @@ def _cut(config: RunConfig, settings: FitSettings, data: Sequence[DataSet]) -> l
     return cut
 
 
-def _with_run(one_set: _Prepared, first: _Prepared, galaxy: Given | None) -> _Prepared:
+def _with_run(one_set: _Prepared, first: ObservedCube | None, galaxy: Given | None) -> _Prepared:
     """The data set with the run of its model on its grid, every setting of which is decided but for those that depend
-    on the particles."""
+    on the particles; `first`: the grid from which its displacement is measured (None: its own)."""
     scale = _lsf_range(one_set.data)
     with one_set.data.naming():
         run = config_of(one_set.config, one_set.data, 1.0 if scale is None else scale[0])
     grid = grid_of(one_set.data, run)
-    displacement = np.zeros(2) if one_set is first else displacement_of(one_set.config, grid.cube, first.observed)
+    displacement = np.zeros(2) if first is None else displacement_of(one_set.config, grid.cube, first)
     _check_nuisances(one_set.data, run)
     with one_set.data.naming():
         offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
@@ -640,7 +641,11 @@ def select_bins(
     first, last = observed.wavelength[[0, -1]]
     bins = f"bins of the data, which lie at {first:.2f} to {last:.2f} Angstrom in {observed.medium}"
     unused = tuple(
-        f"{place}.exclude[{number}]: {list(window)} has no effect: it holds no {bins}"
+        Note(
+            "settings.without_effect",
+            f"{place}.exclude[{number}]: {list(window)} has no effect: it holds no {bins}",
+            WARNING,
+        )
         for number, window in enumerate(settings.exclude)
         if not within((window,)).any()
     )

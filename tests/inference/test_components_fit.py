@@ -113,7 +113,7 @@ def test_the_truth_comes_back_without_bias(result):
 def test_the_error_of_the_quadrature_is_stated(result):
     at_first, note = [own for own in result.notes if "quadrature" in own]
     assert at_first.startswith("the quadrature points chosen at first (2048 of disc) erred by ")
-    assert at_first.endswith(f"fitted again from there with galaxy.points: {points_in(result)}")
+    assert at_first.endswith(f"the fit was repeated from there with galaxy.points: {points_in(result)}")
     assert 2048 < points_in(result) <= 16384
     assert "errs by 0.0" in note
     assert "set galaxy.points" not in note

@@ -213,6 +213,20 @@ def test_the_galaxy_is_displaced_by_the_places_of_the_fields():
     assert north - 2.0 == pytest.approx(galaxy.lat.arcsec, abs=1e-5)
 
 
+def test_the_aperture_of_a_spectrum_that_comes_first_places_the_other_sets(folder):
+    """An image 1 arcsec to the North sees the galaxy 1 arcsec to the South of its centre."""
+    band = str(folder / "curve.txt")
+    image = replace(mock(1), dec=2.0 + 1 / 3600, bins=band_of(band, "filter").whole)
+    spectrum = replace(mock_data((1, 1, 31)), footprint=Footprint(1, 1, 1.0))
+    aperture = {"size": "0.5 arcsec", "pixel_scale": "0.1 arcsec", "ra": 150.0, "dec": 2.0}
+    sets = {
+        "fibre": {"spectrum": spectrum, "aperture": aperture},
+        "picture": {"image": image, "filter": band, "instrument": {"lsf": None}},
+    }
+    placed = log_posterior(CONFIG, sets, FREE, galaxy=galaxy()).problem.posterior.forward.sets
+    np.testing.assert_allclose([own.displacement for own in placed], [[0, 0], [0, -1]], atol=1e-4)
+
+
 def test_an_image_is_read_with_its_errors_and_its_place(tmp_path):
     """A flux per Hz becomes one per Angstrom at the pivot wavelength: F_lambda = F_nu c / lambda_p^2."""
     rng = np.random.default_rng(2)

@@ -205,6 +205,9 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
     residual = Cube.read(tmp_path / "fit_residual.fits")
     np.testing.assert_allclose(residual.flux[data().used], result.residual.flux[data().used], rtol=1e-6)
     assert read_observed(tmp_path / "fit_residual.fits").used.sum() == result.quality.n_voxel
+    with pytest.raises(KeyboardInterrupt, match=r"fit\.h5 still has the result of before, and the same command"):
+        fit(CONFIG, data(), galaxy=galaxy(), output=output, restart=True, progress=interrupted_after(1))
+    assert FitResult.read(output).converged
 
 
 def test_a_fit_without_files_says_where_it_was_interrupted():

@@ -129,6 +129,10 @@ def test_a_start_goes_on_in_a_search_with_a_better_model():
     assert both.n_step.tolist() == [5, 2, 2]
     assert both.trace_loss[0, :5].tolist() == [19.0, 13.0, 13.0, 12.0, 11.5]
     np.testing.assert_array_equal(both.latent[0], [1.1, 0.0])
+    added = dataclasses.replace(further, start=np.array([[5.0, 5.0]]))
+    all_ = first.going_on(added, 10.0)
+    assert all_.loss.tolist() == [13.0, 15.0, 14.0, 11.5]
+    assert all_.n_step.tolist() == [2, 2, 2, 3]
 
 
 def test_the_next_candidate_takes_the_place_of_one_that_is_given_up():

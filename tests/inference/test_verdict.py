@@ -463,8 +463,8 @@ BAD = {"chi^2": 0.0, "runs along x": 1e-5}
         (
             (1e-4, NOTHING, 0.5, 1.02, False),
             "the model does not describe the data (chi^2/dof 1.02, p 0.0001 by runs along x); the errors of all values "
-            "hold for this model only; no value moves by more than its error without a part of the data, which does "
-            "not show an error that all data share",
+            "hold for this model only; leaving out any one part of the data moves no value by more than its error, but "
+            "an error common to all data would not show in this way",
         ),
         (
             (0.5, NOTHING, 1e-9, 0.4, False),
@@ -481,7 +481,7 @@ def test_the_sentence(own, expected):
     verdict = Verdict(*own[:5], moved, where=own[6] if len(own) > 6 else "")
     assert verdict.sentence == f"Verdict: {expected}"
     assert verdict.doubtful.all() == verdict.misfit == ("this model only" in expected)
-    assert verdict.matters == (verdict.misfit and "no value moves" not in expected)
+    assert verdict.matters == (verdict.misfit and "moves no value" not in expected)
     unfinished = dataclasses.replace(verdict, trouble="the search has not converged (it ran out)")
     assert unfinished.sentence == f"Verdict: the search has not converged (it ran out); at the best values {expected}"
 

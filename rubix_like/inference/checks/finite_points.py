@@ -316,7 +316,9 @@ class QuadratureError(NamedTuple):
             return Note("quadrature.error", text)
         most = "" if wanted <= MOST_POINTS else ", the most there can be, which is still too few"
         return Note(
-            "quadrature.error", f"{text}; for less set galaxy.points: {min(wanted, MOST_POINTS)}{most}", WARNING
+            "quadrature.error",
+            f"{text}; to reduce the error, set galaxy.points: {min(wanted, MOST_POINTS)}{most}",
+            WARNING,
         )
 
 

@@ -452,8 +452,8 @@ class Verdict:
         """The words on the errors of the values where there is a misfit."""
         words = "the errors of all values hold for this model only"
         if not self.matters:
-            agree = "no value moves by more than its error without a part of the data, which does not show an error"
-            return f"{words}; {agree} that all data share"
+            agree = "leaving out any one part of the data moves no value by more than its error"
+            return f"{words}; {agree}, but an error common to all data would not show in this way"
         if (self.moved > 1).any():
             length = float(np.nanmax(self.moved))
             times = f"{length:.0f}" if length >= _WHOLE else f"{length:.2g}"

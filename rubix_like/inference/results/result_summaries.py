@@ -270,7 +270,7 @@ def assumed_lines(result: FitResult | SampleResult) -> list[str]:
     words = [*([f"SSP library {library}"] if library else []), *words]
     if not words:
         return []
-    return [f"Assumed: {listed(words)}; chi^2 does not show an error in these that the free values can follow"]
+    return [f"Assumed: {listed(words)}; chi^2 cannot reveal an error in these if the free values compensate for it"]
 
 
 def _single_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

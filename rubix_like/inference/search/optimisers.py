@@ -57,7 +57,7 @@ REASONS: Mapping[Status, str] = {
     Status.WAITING: "it has not begun",
     Status.DIVERGED: "a step led to where the loss is not a finite number; try levenberg_marquardt",
     Status.SATURATED: "it was given up at the limits of its priors, where no slope leads back, for another candidate",
-    Status.CREEPING: "it was given up far above a better start, where its loss hardly fell, for another candidate",
+    Status.CREEPING: "it was put aside where its loss hardly fell, far above a better start or while others waited",
     Status.INTERRUPTED: "it was interrupted; the same command goes on from there",
 }
 """Where a start is, in words."""

@@ -295,7 +295,8 @@ def choose_starts(
         drawn = _apart(ordered, 2 * count)
         if problem is not None and is_unsure(problem):
             drawn = with_both_sides(free, drawn, ordered, count)
-    return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
+    spare = 0 if settings.starts == 1 else count
+    return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : count + spare])
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:

@@ -149,7 +149,11 @@ class SearchState:
         self, further: "SearchState", change: float, others: Iterable[tuple[Float[ndarray, " latent"], float]] = ()
     ) -> "SearchState":
         """This search, some of whose starts went on in a further one with a better model, by the latents where they
-        were: these with the steps of both. Losses of the rest are moved by `change`, or are those of `others`."""
+        were: these with the steps of both, and after them the starts that the further one has added. Losses of the rest
+        are moved by `change`, or are those of `others`."""
+        new = [begun for begun in further.start if not np.any(np.all(self.latent == begun, axis=1))]
+        if new:
+            return self.with_starts(np.stack(new), self.reserve).going_on(further, change, others)
         merged = {name: np.array(getattr(self, name)) for name in (*_MOVED, *_TRACES)}
         for name in ("loss", "trace_loss"):
             merged[name] = merged[name] + change
