@@ -207,7 +207,7 @@ COMPLETION: Options = {
 _KINDS = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "products", "lines")
 
 LIST: Options = {
-    "kind": {"choices": (*_KINDS, "kernels", "samplers", "executors")},
+    "kind": {"choices": (*_KINDS, "kernels", "samplers", "executors", "notes")},
 }
 
 LIBRARY: Options = {

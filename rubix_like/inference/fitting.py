@@ -271,6 +271,11 @@ def _fit(
         result = make_result(best, progress)
     except SearchInterrupted as stop:
         raise KeyboardInterrupt(_left_behind(stop, files, progress)) from None
+    except KeyboardInterrupt:
+        if not any(place.exists() for place in places.files):
+            raise
+        words = "the fit stopped; its search is kept, and the same command goes on from there"
+        raise KeyboardInterrupt(words) from None
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             files.write(result)
@@ -382,7 +387,14 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
     known = (own for own in coarse.problem.notes if own not in problem.notes)
     settings = problem.settings.model_copy(update={"starts": len(starts), "start": {}})
     problem = dataclasses.replace(problem, settings=settings, start=None, notes=(*problem.notes, *known, note))
-    further = _search(request, problem, places.finer, progress, starts, points).found
+    try:
+        further = _search(request, problem, places.finer, progress, starts, points).found
+    except SearchInterrupted as stop:
+        if stop.best is not None:
+            raise
+        words = f"the fit stopped before its first step with {points} quadrature points"
+        reached = last.found.with_status({last.found.best: Status.INTERRUPTED})
+        raise SearchInterrupted(words, last._replace(found=reached)) from None
     change = float(further.trace_loss[0, 0] - last.found.loss[last.found.best])
     found = last.found.going_on(further, change, others)
     coarse.cells.hold(np.asarray(coarse.found.latent[coarse.found.best], np.float64))

@@ -1,7 +1,7 @@
 """Tables of the values of fits and samplings, as text, HTML, LaTeX and astropy's, and how far they can be trusted."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,10 +267,20 @@ def assumed_lines(result: FitResult | SampleResult) -> list[str]:
     first = [name for ending in _FIRST_ASSUMED for name in names if name.endswith(ending)]
     words = [f"{name} {settings[name]}" for name in dict.fromkeys([*first, *names])]
     library = settings.get("ssp.library")
-    words = [*([f"SSP library {library}"] if library else []), *words]
+    words = [*([f"SSP library {library}"] if library else []), *_assumed_of_sets(tree, free), *words]
     if not words:
         return []
     return [f"Assumed: {listed(words)}; chi^2 cannot reveal an error in these if the free values compensate for it"]
+
+
+def _assumed_of_sets(tree: Any, free: Collection[str]) -> Iterator[str]:
+    """Parameters of the instruments of several data sets that were not free, with the names of the sets."""
+    data = (tree.get("fit") or {}).get("data") if isinstance(tree, Mapping) else None
+    for name, section in data.items() if isinstance(data, Mapping) else ():
+        settings = dict(_single_settings({"instrument": section.get("instrument") or {}}, ""))
+        for key in declarations_of(settings):
+            if f"data.{name}.{key.removeprefix('instrument.').replace('.', '_')}" not in free:
+                yield f"{key} {settings[key]} of {name}"
 
 
 def _single_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
