@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.basis import Accuracy, BasisPainter
-from rubix_like.engine.cost import rates_here
+from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.direct import DirectPainter
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
@@ -72,9 +72,9 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
     motion = plan.motion
     matrix_map = MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)))
-    term_map, psf_error = _term_map(matrix_map, found["coefficients"], plan, setup)
-    reduced, reduced_error = _reduced_map(matrix_map, found["coefficients"], plan, setup)
     work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
+    term_map, psf_error = _term_map(matrix_map, found["coefficients"], setup, work)
+    reduced, reduced_error = _reduced_map(matrix_map, found["coefficients"], setup, work)
     keeps_all = term_map is None and reduced is None and rates_here().may_keep_all(work, matrix_map.n_coefficient)
     errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
     errors |= {"spectrum_error": kept["spectrum_error"] + reduced_error}
@@ -96,7 +96,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
 
 
 def _term_map(
-    matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], plan: SourcePlan, setup: Setup
+    matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], setup: Setup, work: Work
 ) -> tuple[TermMap | None, ndarray | None]:
     """The map for a PSF that follows wavelength, and its error; None for the map where it would be less accurate than
     the tolerance asks, and for both where there is no such PSF or where a convolution of every bin's image is cheaper.
@@ -110,7 +110,6 @@ def _term_map(
     key = key_of(matrix, templates, *weights, tolerance)
     found = remembered("terms", key, TABLES, lambda: find_term_tables(matrix, templates, weights, tolerance))
     sizes = tuple(int(size) for size in found["sizes"])
-    work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
     rates, n_coefficient = rates_here(), matrix_map.n_coefficient
     if rates.terms_seconds(work, n_coefficient, sizes) > rates.planes_seconds(work, n_coefficient):
         return None, None
@@ -120,12 +119,11 @@ def _term_map(
 
 
 def _reduced_map(
-    matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], plan: SourcePlan, setup: Setup
+    matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], setup: Setup, work: Work
 ) -> tuple[TermMap | None, float]:
     """The map by fewer coefficients, of a field that is large, and the error that it adds; None with a PSF that follows
     wavelength, which has terms of its own, and where as many are needed that it would not be cheaper."""
     rates, number = rates_here(), matrix_map.n_coefficient
-    work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
     seconds = rates.seeing_seconds(work, number)
     if not rates.may_reduce(work, number):
         return None, 0.0

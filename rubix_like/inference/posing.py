@@ -189,17 +189,17 @@ class _Prepared:
 
 def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sample: int, report: Report) -> Problem:
     """The problem of data that are read."""
-    settings, sections = request.settings, {one_set.name: one_set.settings for one_set in data if one_set.name}
+    settings, sections = request.settings, {data_set.name: data_set.settings for data_set in data if data_set.name}
     if sections:
         check_free_names(settings.free, sections)
-    first = next((number for number, one_set in enumerate(data) if one_set.kind in {"cube", "fibres"}), 0)
+    first = next((number for number, data_set in enumerate(data) if data_set.kind in {"cube", "fibres"}), 0)
     errors = {LIKELIHOOD: make_errors(settings.likelihood)}
     sets, source, pipelines, of_ages = _planned(request, data, galaxy, first, errors, report)
     source = without_unread_gas(source, pipelines[first], settings)
-    skies = [sky_templates(one_set.name, one_set.data.settings, one_set.observed) for one_set in sets]
+    skies = [sky_templates(data_set.name, data_set.data.settings, data_set.observed) for data_set in sets]
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | errors
-    for one_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
-        trees |= leaves_of(one_set.name, one_set.data.settings, pipeline.parameters, sky)
+    for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
+        trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
     priors = {name: prior for key, section in sections.items() for name, prior in priors_of(key, section).items()}
     joint = settings.model_copy(update={"free": {**settings.free, **priors}}) if priors else settings
     deposits = [pipeline.plan.deposit for pipeline in pipelines]
@@ -238,15 +238,15 @@ def _planned(
     reference = _with_run(cut[first], None, galaxy)
     sets = [reference if one is cut[first] else _with_run(one, reference.grid.cube, galaxy) for one in cut]
     resolved = []
-    for one_set in sets:
-        with one_set.data.naming():
-            resolved.append(resolve(one_set.config))
+    for data_set in sets:
+        with data_set.data.naming():
+            resolved.append(resolve(data_set.config))
     particles = _particles(sets, resolved[0].library, galaxy, report)
     pipelines, notes = [], []
-    for one_set, known in zip(sets, resolved, strict=True):
-        with one_set.data.naming():
-            pipeline, of_ages = planned(one_set.config, known, one_set.settings, particles, errors)
-        _check_fibres(one_set, pipeline)
+    for data_set, known in zip(sets, resolved, strict=True):
+        with data_set.data.naming():
+            pipeline, of_ages = planned(data_set.config, known, data_set.settings, particles, errors)
+        _check_fibres(data_set, pipeline)
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
     return sets, particles[0], pipelines, notes[first]
@@ -255,10 +255,10 @@ def _planned(
 def _fitted(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
     """The data sets with their pipelines, their voxels one after the other."""
     found, begin = [], 0
-    for one_set, pipeline in zip(sets, pipelines, strict=True):
-        frame = frame_of(pipeline.frame, one_set.data, one_set.grid.cube)
-        named, places = (one_set.name, one_set.data.kind, one_set.observed), one_set.data.middle_places
-        found.append(FittedSet(*named, pipeline, frame, one_set.settings, begin, places))
+    for data_set, pipeline in zip(sets, pipelines, strict=True):
+        frame = frame_of(pipeline.frame, data_set.data, data_set.grid.cube)
+        named, places = (data_set.name, data_set.data.kind, data_set.observed), data_set.data.middle_places
+        found.append(FittedSet(*named, pipeline, frame, data_set.settings, begin, places))
         begin = found[-1].place.stop
     return tuple(found)
 
@@ -274,7 +274,7 @@ def _forward(
     """The model of all data sets: of one cube with what solving for free-form populations needs."""
     if sets[0].name:
         pairs = zip(sets, fitted, skies, strict=True)
-        models = tuple(_model(one_set, one.pipeline, sky) for one_set, one, sky in pairs)
+        models = tuple(_model(data_set, one.pipeline, sky) for data_set, one, sky in pairs)
         return JointForward(sets=models, source=source, first=first)
     forward = forward_of(fitted[0].pipeline, source)
     if not isinstance(source, ComponentsSource):
@@ -318,38 +318,38 @@ def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
 
 def _cut(config: RunConfig, settings: FitSettings, data: Sequence[DataSet]) -> list[_Prepared]:
     """All data sets on their grids, cut to their windows."""
-    moves, cut = any(one_set.settings.nuisance.shift is not None for one_set in data), []
-    for one_set in data:
-        alone = _alone(settings, one_set, moves=moves) if one_set.name else settings
-        observed, selection = select_bins(without_bad_voxels(one_set.observed, alone), alone, one_set.place)
-        cut.append(_Prepared(one_set.cut(observed), selection, alone, SetGrid(observed, None), config))
+    moves, cut = any(data_set.settings.nuisance.shift is not None for data_set in data), []
+    for data_set in data:
+        alone = _alone(settings, data_set, moves=moves) if data_set.name else settings
+        observed, selection = select_bins(without_bad_voxels(data_set.observed, alone), alone, data_set.place)
+        cut.append(_Prepared(data_set.cut(observed), selection, alone, SetGrid(observed, None), config))
     return cut
 
 
-def _with_run(one_set: _Prepared, first: ObservedCube | None, galaxy: Given | None) -> _Prepared:
+def _with_run(data_set: _Prepared, first: ObservedCube | None, galaxy: Given | None) -> _Prepared:
     """The data set with the run of its model on its grid, every setting of which is decided but for those that depend
     on the particles; `first`: the grid from which its displacement is measured (None: its own)."""
-    scale = _lsf_range(one_set.data)
-    with one_set.data.naming():
-        run = config_of(one_set.config, one_set.data, 1.0 if scale is None else scale[0])
-    grid = grid_of(one_set.data, run)
-    displacement = np.zeros(2) if first is None else displacement_of(one_set.config, grid.cube, first)
-    _check_nuisances(one_set.data, run)
-    with one_set.data.naming():
+    scale = _lsf_range(data_set.data)
+    with data_set.data.naming():
+        run = config_of(data_set.config, data_set.data, 1.0 if scale is None else scale[0])
+    grid = grid_of(data_set.data, run)
+    displacement = np.zeros(2) if first is None else displacement_of(data_set.config, grid.cube, first)
+    _check_nuisances(data_set.data, run)
+    with data_set.data.naming():
         offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
         run = on_grid_of(run, grid.cube)
-        deposit = deposit_of_fit(run, one_set.settings, galaxy, one_set.observed.meta)
+        deposit = deposit_of_fit(run, data_set.settings, galaxy, data_set.observed.meta)
         others = {
             "noise": None,
             "systematics": None,
             "observation.offset": offset,
             "engine.method": method_of_fit(run, galaxy),
         }
-        run = model_config(run, one_set.settings, deposit, **others)
-    data = one_set.data
+        run = model_config(run, data_set.settings, deposit, **others)
+    data = data_set.data
     if data.places is not None:  # files do not say how their field is turned
         data = data.cut(dataclasses.replace(data.observed, field_angle=grid.cube.field_angle))
-    return dataclasses.replace(one_set, data=data, grid=grid, config=run, displacement=displacement, lsf_scale=scale)
+    return dataclasses.replace(data_set, data=data, grid=grid, config=run, displacement=displacement, lsf_scale=scale)
 
 
 def _check_nuisances(data: DataSet, run: RunConfig) -> None:
@@ -434,7 +434,7 @@ def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihoo
     """The likelihood of a set alone; bins at the ends of a spectrum that is broadened are left out."""
     selection = prepared.selection
     if prepared.lsf_scale is not None:
-        selection = selection & within_ends(len(selection), _ENDS * _widest_sigma(prepared, fitted.pipeline))
+        selection = selection & _within_ends(prepared, fitted.pipeline)
     return make_likelihood(prepared.observed, selection, fitted.seen, prepared.settings, free)
 
 
@@ -501,6 +501,11 @@ def _correlated(
     return found, tuple(prepared.says(notes))
 
 
+def _within_ends(prepared: _Prepared, pipeline: Pipeline) -> Bool[ndarray, " wave"]:
+    """Bins of a set that no light from beyond the ends is spread to."""
+    return within_ends(len(prepared.selection), _ENDS * _widest_sigma(prepared, pipeline))
+
+
 def _widest_sigma(prepared: _Prepared, pipeline: Pipeline) -> float:
     """Standard deviation in bins of the widest broadening of a set."""
     _, high = prepared.lsf_scale or (1.0, 1.0)
@@ -562,9 +567,7 @@ def _notes(
                 )
             )
         if data_set.lsf_scale is not None:
-            lost = int(
-                np.sum(~within_ends(len(data_set.selection), _ENDS * _widest_sigma(data_set, fitted[number].pipeline)))
-            )
+            lost = int(np.sum(~_within_ends(data_set, fitted[number].pipeline)))
             notes.append(
                 Note(
                     "data.ends_left_out",
@@ -715,8 +718,8 @@ def pose_model(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Rep
     if is_model and deposit == AUTO:  # synthetic galaxies have no smoothing lengths
         deposit = "nearest"
     run = model_config(config, settings, deposit)
-    posed = _of_synthetic if is_model else _of_given
-    pipeline, source, trees, notes = posed(run, settings, galaxies, report)
+    posed = _of_synthetic(run, settings, report) if is_model else _of_given(run, settings, galaxies, report)
+    pipeline, source, trees, notes = posed
     if is_model and config.engine.deposit == AUTO:
         notes = (*notes, *_deposit_notes(run, source))
     free = read_free(settings, trees, None)
@@ -744,12 +747,9 @@ def _deposit_notes(run: RunConfig, source: AbstractParticleSource) -> tuple[str,
 _Particles = tuple[Pipeline, AbstractParticleSource, dict[str, Any], tuple[str, ...]]
 
 
-def _of_synthetic(
-    run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report
-) -> _Particles:
+def _of_synthetic(run: RunConfig, settings: FitSettings, report: Report) -> _Particles:
     """The pipeline for the galaxy of the configuration, and for the fastest stars of its priors, its particles, the
     trees of its parameters, and notes."""
-    del galaxies
     resolved = resolve(run)
     source, info = source_of(run, resolved.library, None, report)
     is_new = run.simulate is None or run.simulate.particles == "new"

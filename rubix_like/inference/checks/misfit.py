@@ -127,6 +127,11 @@ class TestSum(NamedTuple):
     size: Float[ndarray, "*test"] | float
     of_particles: Float[ndarray, "*test"] | float = 0.0
 
+    @property
+    def ratio(self) -> float:
+        """The sum over what is expected; 1 where nothing is."""
+        return 1.0 if float(self.mean) <= 0 else float(self.value) / float(self.mean)
+
 
 class DataHalf(NamedTuple):
     """A part of the data: J^T J and J^T r of its residuals (and of the coefficients that they leave), J^T U."""

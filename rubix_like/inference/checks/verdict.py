@@ -96,41 +96,36 @@ def probabilities(
     """
     found: dict[str, float] = {}
     chi_square = residue.chi_square
-    size = 1.0 if float(chi_square.mean) <= 0 else float(chi_square.value) / float(chi_square.mean)
     if free_scale is None:
         found["chi^2"] = _of_squares(chi_square)
     for name, statistics in residue.sets.items():
         found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, statistics, free_scale).items()}
-    found |= _of_axes(residue, size, free_scale)
+    found |= _of_axes(residue, free_scale)
     return found | _of_halves(residue, latent, free_scale)
 
 
 def tests_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> dict[str, float]:
     """Probabilities of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
-    alone = own.chi_square
-    size = 1.0 if float(alone.mean) <= 0 else float(alone.value) / float(alone.mean)
-    return {"chi^2": _of_squares(chi_square_of_set(residue, own, free_scale)), **_of_axes(own, size, free_scale)}
+    return {"chi^2": _of_squares(chi_square_of_set(residue, own, free_scale)), **_of_axes(own, free_scale)}
 
 
 def chi_square_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> TestSum:
     """chi^2 of one of several sets of data; with a free noise scale, in units of that of all."""
-    whole, alone = residue.chi_square, own.chi_square
-    unit = 1.0 if free_scale is None or float(whole.mean) <= 0 else float(whole.value) / float(whole.mean)
-    return alone._replace(value=alone.value / unit)
+    unit = 1.0 if free_scale is None else residue.chi_square.ratio
+    return own.chi_square._replace(value=own.chi_square.value / unit)
 
 
-def _of_axes(residue: ResidualStatistics, size: float, free_scale: Places) -> dict[str, float]:
-    """Probabilities of neighbours along each axis, and of the light of spaxels and bins; `size`: chi^2 over what is
-    expected."""
-    found: dict[str, float] = {}
+def _of_axes(residue: ResidualStatistics, free_scale: Places) -> dict[str, float]:
+    """Probabilities of neighbours along each axis, and of the light of spaxels and bins."""
+    found, ratio = dict[str, float](), residue.chi_square.ratio
     for number, axis in enumerate(AXES):
         pairs = TestSum(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
         if pairs.size < FEWEST:
             continue
         found[f"correlation along {axis}"] = _of_products(pairs)
-        found[f"runs along {axis}"] = float(ndtr(-_runs(pairs, float(residue.agreeing[number])) * min(1.0, size)))
-    found |= {name: _of_squares(summed) for name, summed in _squares(residue, size, free_scale).items()}
-    unit = 1.0 if free_scale is None else max(size, 1e-12)
+        found[f"runs along {axis}"] = float(ndtr(-_runs(pairs, float(residue.agreeing[number])) * min(1.0, ratio)))
+    found |= {name: _of_squares(summed) for name, summed in _squares(residue, free_scale).items()}
+    unit = _unit_of(residue, free_scale)
     found |= {
         name: min(1.0, float(largest.size) * _of_squares(largest._replace(value=largest.value / unit)))
         for name, largest in residue.ranges.items()
@@ -141,9 +136,14 @@ def _of_axes(residue: ResidualStatistics, size: float, free_scale: Places) -> di
     }
 
 
-def _squares(residue: ResidualStatistics, size: float, free_scale: Places) -> dict[str, TestSum]:
+def _unit_of(residue: ResidualStatistics, free_scale: Places) -> float:
+    """Unit of sums of squares: with a free noise scale chi^2 over what is expected."""
+    return 1.0 if free_scale is None else max(residue.chi_square.ratio, 1e-12)
+
+
+def _squares(residue: ResidualStatistics, free_scale: Places) -> dict[str, TestSum]:
     """The sums of squares of tests by name, with a free noise scale in units of it."""
-    unit = 1.0 if free_scale is None else max(size, 1e-12)
+    unit = _unit_of(residue, free_scale)
     squares = {"light of the spaxels": residue.spaxels, "light of the bins": residue.bins, **(residue.squares or {})}
     many = {name: summed for name, summed in squares.items() if float(summed.size) >= FEWEST}
     return {name: summed._replace(value=summed.value / unit) for name, summed in (many | dict(residue.smooth)).items()}
@@ -155,11 +155,9 @@ def scatter_of(residue: ResidualStatistics, tests: Mapping[str, float], free_sca
     parts = {"": residue} | {f" of {name}": part for name, part in residue.sets.items()}
     ratios = [1.0]
     for end, part in parts.items():
-        mean = float(part.chi_square.mean)
-        size = float(part.chi_square.value) / mean if mean > 0 else 1.0
-        sums = _squares(part, size, free_scale) | ({} if free_scale is not None else {"chi^2": part.chi_square})
-        failed = [own for name, own in sums.items() if tests.get(name + end, 1.0) * len(tests) < SIGNIFICANT]
-        ratios += [float(own.value) / float(own.mean) for own in failed if float(own.mean) > 0]
+        sums = _squares(part, free_scale) | ({} if free_scale is not None else {"chi^2": part.chi_square})
+        failed = [summed for name, summed in sums.items() if tests.get(name + end, 1.0) * len(tests) < SIGNIFICANT]
+        ratios += [summed.ratio for summed in failed]
     return max(ratios)
 
 

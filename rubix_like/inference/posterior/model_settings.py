@@ -6,7 +6,7 @@ with them.
 
 import dataclasses
 from collections.abc import Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -87,9 +87,8 @@ _ROOM = 1.2
 _LEAST_RANGE = 10.0
 """km/s: for galaxies that are at rest."""
 
-_NO_ERRORS: Mapping[str, Any] = {}
-_NO_RUN: Mapping[str, Any] = {}
-"""The record of data that no run of ours has made."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""The record of data that no run of ours has made; the errors of a model without data."""
 
 
 def model_config(config: RunConfig, settings: FitSettings, deposit: str, **others: Any) -> RunConfig:
@@ -127,7 +126,7 @@ def method_of_fit(config: RunConfig, galaxy: Given | None) -> str:
 
 
 def deposit_of_fit(
-    config: RunConfig, settings: FitSettings, galaxy: Given | None = None, data: Mapping[str, Any] = _NO_RUN
+    config: RunConfig, settings: FitSettings, galaxy: Given | None = None, data: Mapping[str, Any] = _NOTHING
 ) -> str:
     """The deposit of a fit's model. `engine.deposit: auto` stands for that of the run which made the data, where their
     `meta` has one, else for nearest; for tsc in place of nearest where a free parameter moves particles, which nearest
@@ -246,7 +245,7 @@ def planned(
     resolved: Resolved,
     settings: FitSettings,
     particles: tuple[AbstractParticleSource, GalaxyInfo | None],
-    errors: Mapping[str, Any] = _NO_ERRORS,
+    errors: Mapping[str, Any] = _NOTHING,
     *,
     fastest: AbstractParticleSource | None = None,
     widened: float = 1.0,

@@ -11,7 +11,8 @@ from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.inference.checks.notes import ELSEWHERE
 from rubix_like.inference.checks.uncertainties import Reach
 from rubix_like.inference.checks.verdict import Quality, Verdict, most_of_all
-from rubix_like.inference.posterior.fit_model import FreeParameter, shown
+from rubix_like.inference.data_sets import FWHM
+from rubix_like.inference.posterior.fit_model import OF_DATA, FreeParameter, shown
 from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
@@ -27,7 +28,7 @@ _LARGE, _SMALL = 5, -4
 @dataclass(frozen=True)
 class TableRow:
     """One number: its label, value (the best, or the mean), standard deviation (NaN without one), 16 and 84 %, the
-    limit where it is one, its parameter, whether its uncertainty holds for the model only, and that enlarged."""
+    limit where it is one, its parameter, and its uncertainty with what a misfit adds."""
 
     label: str
     value: float
@@ -36,7 +37,6 @@ class TableRow:
     high: float
     reach: Reach | None
     parameter: FreeParameter
-    doubtful: bool
     enlarged: float
 
     @property
@@ -51,13 +51,12 @@ def rows_of(result: FitResult | SampleResult) -> Iterator[TableRow]:
     """A row for each number, in the order of the labels."""
     (low, high), limits = result.interval(), result.limits()
     centre = result.values if isinstance(result, FitResult) else result.mean
-    doubtful = dict(zip(result.labels, result.verdict.doubtful, strict=True))
     enlarged = result.enlarged_sigma
     for parameter in result.free.parameters:
         columns = [np.ravel(of[parameter.name]) for of in (centre, result.sigma, low, high, enlarged)]
         for label, value, sigma, lower, upper, larger in zip(parameter.labels, *columns, strict=True):
             numbers = (float(value), float(sigma), float(lower), float(upper))
-            yield TableRow(label, *numbers, limits.get(label), parameter, bool(doubtful[label]), float(larger))
+            yield TableRow(label, *numbers, limits.get(label), parameter, float(larger))
 
 
 def rounded(value: float, sigma: float) -> tuple[str, str, int]:
@@ -92,7 +91,7 @@ def value_table(result: FitResult | SampleResult) -> Any:
     columns["limit"] = ["" if row.reach is None else row.reach.sign for row in rows]
     columns["unit"] = [row.parameter.unit for row in rows]
     columns["prior"] = [shown(row.parameter.prior) for row in rows]
-    columns["doubtful"] = [row.doubtful for row in rows]
+    columns["doubtful"] = result.verdict.doubtful
     columns["enlarged_sigma"] = np.array([row.enlarged for row in rows])
     return table(columns, meta={"verdict": result.verdict.sentence})
 
@@ -279,7 +278,7 @@ def _assumed_of_sets(tree: Any, free: Collection[str]) -> Iterator[str]:
     for name, section in data.items() if isinstance(data, Mapping) else ():
         settings = dict(_single_settings({"instrument": section.get("instrument") or {}}, ""))
         for key in declarations_of(settings):
-            if f"data.{name}.{key.removeprefix('instrument.').replace('.', '_')}" not in free:
+            if not (key == FWHM and f"{OF_DATA}{name}.psf_fwhm" in free):
                 yield f"{key} {settings[key]} of {name}"
 
 

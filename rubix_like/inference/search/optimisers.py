@@ -116,10 +116,7 @@ class AbstractOptimiser(eqx.Module):
     def predicted_fall(self, state: State) -> Float[ndarray, " start"]:
         """By how much the loss of each start would fall if the residuals were linear; infinite where that is not
         known."""
-        form = getattr(state.memory, "form", None)
-        if not isinstance(form, NormalForm):
-            return np.full(len(state.status), np.inf)
-        return 0.5 * np.sum(np.asarray(form.projected) ** 2, axis=1)
+        return np.full(len(state.status), np.inf)
 
 
 def chosen(pick: Array, these: Any, others: Any) -> Any:
@@ -291,6 +288,13 @@ class LeastSquares(AbstractOptimiser):
         if np.any(np.asarray(verdict.accept)):
             form = normal_forms_at(posterior, state.memory.trial)
         return _solve(self, state, loss, verdict, form)
+
+    def predicted_fall(self, state: State) -> Float[ndarray, " start"]:
+        """Half the square of what the residuals' matrix projects; infinite where no matrix is kept."""
+        form = state.memory.form
+        if form is None:
+            return np.full(len(state.status), np.inf)
+        return 0.5 * np.sum(np.asarray(form.projected) ** 2, axis=1)
 
     def _search(self) -> Any:
         """How optimistix judges a trial."""

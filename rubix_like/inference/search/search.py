@@ -687,8 +687,11 @@ def search_with(
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
     snapshot = resume
     if snapshot is None:
-        chosen = (starts, starts[:0]) if starts is not None else ()
-        chosen = chosen or choose_starts(placed, free, settings, mesh, start, problem, report)
+        chosen = (
+            choose_starts(placed, free, settings, mesh, start, problem, report)
+            if starts is None
+            else ChosenStarts(starts, starts[:0])
+        )
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
     steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]

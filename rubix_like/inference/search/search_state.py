@@ -173,8 +173,8 @@ class SearchState:
     def without_waiting(self, first: int) -> "SearchState":
         """Without those of the starts from this number on that have not begun."""
         kept = (np.arange(len(self.status)) < first) | (self.status != int(Status.WAITING))
-        rows = _waiting(self.start[:0], 1, 0)
-        return self if kept.all() else dataclasses.replace(self, **{name: getattr(self, name)[kept] for name in rows})
+        rows = {name: getattr(self, name)[kept] for name in ("start", *_MOVED, *_TRACES)}
+        return dataclasses.replace(self, **rows)
 
     def interrupted(self) -> "SearchState":
         """With the starts that are running as ended."""
