@@ -81,7 +81,7 @@ class SSPLibrary(eqx.Module):
             table=np.asarray(self.spectra).reshape(axes.n_template, -1),
             fwhm=np.asarray(self.fwhm),
             covered=(float(rest_wavelength[0]), float(rest_wavelength[-1])),
-            remedy="" if self.name == _FINE else f"for a finer library: rubix-like ssp get {_FINE}",
+            remedy="" if self.name == _FINE else f"finer up to 8752 Angstrom at rest: rubix-like ssp get {_FINE}",
         )
 
 
