@@ -246,6 +246,7 @@ def data_lines(config: RunConfig) -> Iterator[str]:
             continue
         yield f"data        {observed.source}: {observed!r}"
         yield from (f"note        {place}: {note}" for note in observed.notes)
+    yield "fit         takes grid and points from these data; the lines below describe `rubix-like run`"
 
 
 def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:

@@ -63,6 +63,7 @@ def test_check_reads_the_data_of_a_fit(path, tmp_path, capsys, jax_settings):
     assert main(["check", str(tmp_path / "fit.yaml")]) == 0
     text = capsys.readouterr().out
     assert "ObservedCube(4 x 3 spaxels of 0.2 arcsec, 5 bins from 4749.38 to 4755.62 Angstrom (air)" in text
+    assert "\nfit         takes grid and points from these data; the lines below describe `rubix-like run`\n" in text
     assert main(["check", str(tmp_path / "fit.yaml"), "--set", "fit.data_hdu=null"]) == 2
     assert "fit.data_hdu" in capsys.readouterr().err
     assert main(["check", str(tmp_path / "fit.yaml"), "--set", "fit.data=none.fits"]) == 0
