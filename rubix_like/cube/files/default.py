@@ -12,6 +12,7 @@ maps: a second image confuses clients.
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,8 +171,6 @@ COUNTER_CARDS: tuple[tuple[str, str, str], ...] = (
 )
 
 _SCIENCE: Card = ("SCIDATA", "DATA", "flux")
-_ERROR: Card = ("ERRDATA", "STAT", "variance")
-_QUALITY: Card = ("QUALDATA", "DQ", "mask")
 _MASK_CARDS: tuple[Card, ...] = (
     ("BFORM", "X", "bits; 0 is good"),
     ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
@@ -190,40 +189,34 @@ _DETECTOR_CARDS: tuple[Card, ...] = (
 
 def default_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of a file in the default layout, in order."""
-    error, quality = (
-        (card,) if is_there else () for card, is_there in ((_ERROR, cube.has_variance), (_QUALITY, cube.flags))
-    )
-    primary = fits.PrimaryHDU(
-        header=header_of((*primary_cards(cube), *_dust_cards(cube.source_counters.get(DUST_COLUMN))))
-    )
-    flux = _image(cube, "DATA", _flux, kind="DATA", cards=(("BUNIT", FLUX_UNIT, ""), *quality, *error))
-    bits = (*_MASK_CARDS, *(_DETECTOR_CARDS if cube.flags >= SATURATED else ()))
-    mask = [_image(cube, "DQ", _mask, kind="QUALITY", cards=(*bits, *error))] if quality else []
-    if not error:
-        return [primary, flux, *_tables(cube), *mask, *_contributions(cube)]
-    cards = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, *quality)
-    variance, copy = (_image(cube, name, _variance, kind="ERROR", cards=cards) for name in ("STAT", "VAR"))
-    return [primary, flux, variance, *mask, copy, *_tables(cube)]
-
-
-def _contributions(cube: ShardedCube) -> list[VoxelImage]:
-    """Beside a truth, what each systematic error adds to it; extensions of the errors' names."""
-
-    def image(name: str) -> VoxelImage:
-        cards = (("BUNIT", FLUX_UNIT, ""), (ERROR_CARD, name, "systematic error whose part of the flux this is"))
-        return _image(cube, name.upper(), lambda block: block.contribution(name), kind="DATA", cards=cards)
-
-    return [] if cube.has_truth else [image(name) for name in cube.contributions]
-
-
-def _tables(cube: ShardedCube) -> list[Member]:
-    """LSF, CONFIG, WAVE and WCS-TABLE, those of them that the cube has."""
     bins, edges = cube.bins, cube.bins.edges
-    line_spread = [] if cube.lsf_fwhm is None else [_table("LSF", {"WAVE": bins.wavelength, "FWHM": cube.lsf_fwhm})]
-    wave = {"WAVE": bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}
-    own = [] if bins.sampling == "linear" else [_table("WAVE", wave)]
-    looked_up = [table_hdu(bins)] if bins.sampling == "table" else []
-    return [*line_spread, config_table(cube, cube.source_counters), *own, *looked_up]
+    error = (("ERRDATA", "STAT", "variance"),) if cube.has_variance else ()
+    quality = (("QUALDATA", "DQ", "mask"),) if cube.flags else ()
+    unit: Card = ("BUNIT", FLUX_UNIT, "")
+    dust = cube.source_counters.get(DUST_COLUMN)
+    primary = fits.PrimaryHDU(header=header_of((*primary_cards(cube), *(() if dust is None else _dust_cards(dust)))))
+    flux = _image(cube, "DATA", lambda block: block.flux, kind="DATA", cards=(unit, *quality, *error))
+    bits = (*_MASK_CARDS, *(_DETECTOR_CARDS if cube.flags >= SATURATED else ()))
+    mask = [_image(cube, "DQ", lambda block: block.mask, kind="QUALITY", cards=(*bits, *error))] if quality else []
+    tables = [] if cube.lsf_fwhm is None else [_table("LSF", {"WAVE": bins.wavelength, "FWHM": cube.lsf_fwhm})]
+    tables.append(config_table(cube, cube.source_counters))
+    if bins.sampling != "linear":
+        tables.append(_table("WAVE", {"WAVE": bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
+    if bins.sampling == "table":
+        tables.append(table_hdu(bins))
+    if error:
+        cards = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, *quality)
+        variance, copy = (
+            _image(cube, name, lambda block: np.asarray(block.variance), kind="ERROR", cards=cards)
+            for name in ("STAT", "VAR")
+        )
+        return [primary, flux, variance, *mask, copy, *tables]
+    contributions = []
+    for name in () if cube.has_truth else cube.contributions:  # beside a truth: extensions of the errors' names
+        cards = (unit, (ERROR_CARD, name, "systematic error whose part of the flux this is"))
+        values = partial(Block.contribution, name=name)
+        contributions.append(_image(cube, name.upper(), values, kind="DATA", cards=cards))
+    return [primary, flux, *tables, *mask, *contributions]
 
 
 def primary_cards(cube: Described) -> tuple[Card, ...]:
@@ -257,10 +250,7 @@ def _fit_cards(meta: Meta) -> tuple[Card, ...]:
     return tuple(card for card in cards if card[1] is not None)
 
 
-def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
-    """Cards on gas with dust, and on gas beyond the grids of its columns."""
-    if counters is None:
-        return ()
+def _dust_cards(counters: SourceCounters) -> tuple[Card, ...]:
     return (
         ("NDUSTGAS", int(counters.n_particles), "gas particles with dust"),
         ("DUSTMASS", float(counters.amount_total), "[solMass] their dust"),
@@ -283,7 +273,9 @@ def _image(
     cube: ShardedCube, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
 ) -> VoxelImage:
     """An image extension with the ESO class keywords and the world coordinates: float32, the mask as small integers."""
-    dtype = _mask_dtype(cube.flags) if kind == "QUALITY" else np.dtype(np.float32)
+    dtype = np.dtype(np.float32)
+    if kind == "QUALITY":
+        dtype = np.dtype(np.uint8 if cube.flags < 1 << 8 else np.int16 if cube.flags < 1 << 15 else np.int32)
     flag = f"FLAG{8 * dtype.itemsize}BIT"
     subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", flag, ""),)}
     header = header_of(
@@ -298,23 +290,6 @@ def _image(
         )
     )
     return voxel_image(cube, dtype, header, values, name=name, is_rough=kind == "DATA")
-
-
-def _mask_dtype(flags: int) -> np.dtype:
-    """The smallest integers of a FITS image that hold such bits."""
-    return np.dtype(np.uint8 if flags < 1 << 8 else np.int16 if flags < 1 << 15 else np.int32)
-
-
-def _flux(block: Block) -> ndarray:
-    return block.flux
-
-
-def _variance(block: Block) -> ndarray:
-    return np.asarray(block.variance)
-
-
-def _mask(block: Block) -> ndarray:
-    return block.mask
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> fits.BinTableHDU:

@@ -259,29 +259,31 @@ def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProc
     images = [(offset, image) for offset, (_, image) in zip(answers[0][0], plan.images, strict=True)]
     sums = team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
     totals = [added(parts) for parts in zip(*sums, strict=True)]
-    team.exchange(lambda: _write_headers(plan.headers(totals), path) if team.number == 0 else None)
+
+    def finish() -> None:
+        with path.open("r+b") as file:
+            for offset, header in plan.headers(totals):
+                file.seek(offset)
+                file.write(header)
+
+    team.exchange(finish if team.number == 0 else lambda: None)
 
 
 def _reserve(plan: FilePlan, path: Path) -> None:
-    """A file of the full size with all that is not voxels, and zeros elsewhere."""
+    """Make a file of the full size, where the system can with room on the disk, with all that is not voxels."""
     with path.open("wb") as file:
-        _allocate(file.fileno(), plan.size)
+        try:
+            os.posix_fallocate(file.fileno(), 0, plan.size)
+        except AttributeError:  # not on this system
+            os.ftruncate(file.fileno(), plan.size)
+        except OSError as error:
+            if error.errno not in _CANNOT_RESERVE:
+                raise
+            os.ftruncate(file.fileno(), plan.size)
         for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
             if isinstance(piece, bytes):
                 file.seek(offset)
                 file.write(piece)
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    """Room on the disk for the whole file, where the system can set it apart; else only its size."""
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except AttributeError:  # not on this system
-        os.ftruncate(descriptor, size)
-    except OSError as error:
-        if error.errno not in _CANNOT_RESERVE:
-            raise
-        os.ftruncate(descriptor, size)
 
 
 def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Path, *, is_shared: bool) -> list[int]:
@@ -299,13 +301,6 @@ def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Pat
     finally:
         os.close(descriptor)
     return sums
-
-
-def _write_headers(headers: Sequence[tuple[int, bytes]], path: Path) -> None:
-    with path.open("r+b") as file:
-        for offset, header in headers:
-            file.seek(offset)
-            file.write(header)
 
 
 def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
@@ -394,15 +389,15 @@ def _algorithm(image: VoxelImage, packing: Packing) -> dict[str, Any]:
     return {"compression_type": "GZIP_2", "quantize_level": 0.0}
 
 
-def fits_writer(
+def write_members(
     members: Callable[[ShardedCube], list[Member]],
-) -> Callable[[ShardedCube, Path, AbstractProcessGroup, Packing], None]:
-    """What writes a cube as a FITS file of these members."""
-
-    def write(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
-        if packing.is_none:
-            write_fits(plan_file(members(cube)), cube, path, team)
-        else:
-            team.exchange(lambda: write_compressed(members(cube), cube, path, packing))
-
-    return write
+    cube: ShardedCube,
+    path: Path,
+    team: AbstractProcessGroup,
+    packing: Packing = UNPACKED,
+) -> None:
+    """Write a cube as a FITS file of the members that are made of it."""
+    if packing.is_none:
+        write_fits(plan_file(members(cube)), cube, path, team)
+    else:
+        team.exchange(lambda: write_compressed(members(cube), cube, path, packing))

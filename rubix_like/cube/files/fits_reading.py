@@ -90,7 +90,12 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)
             with opened_fits(path) as hdus:
-                check_sums(hdus)
+                broken = broken_sums(hdus)
+                if broken:
+                    raise ValueError(
+                        f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with "
+                        f"astropy's checksum=True"
+                    )
                 yield hdus
     except UNREADABLE as error:
         raise ValueError(
@@ -98,25 +103,19 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
         ) from error
 
 
-def check_sums(hdus: Any) -> None:
-    """Raise ValueError where the checksums in an opened file of ours say that it was changed or damaged."""
-    broken = broken_sums(hdus)
-    if broken:
-        raise ValueError(
-            f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "
-            f"checksum=True"
-        )
-
-
 def _cube_from(hdus: Any) -> Cube:
     meta, counters, others = read_config_table(hdus["CONFIG"])
+    header, scale = hdus["DATA"].header, float(hdus[0].header["PIXSCALE"])
+    of_matrix = 3600 * float(np.hypot(header.get("CD1_1", scale / 3600), header.get("CD2_1", 0.0)))
+    if not np.isclose(of_matrix, scale, rtol=1e-5):
+        raise ValueError(f"PIXSCALE: expected the scale of CD1_1 and CD2_1, {of_matrix:.6g} arcsec, got {scale:g}")
     flux = _voxels(hdus, "DATA", np.float32)
     errors = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}
     return Cube(
         flux=flux,
         mask=_voxels(hdus, "DQ", np.int32) if "DQ" in hdus else np.broadcast_to(np.int32(0), flux.shape),
         bins=_bins_of(hdus),
-        footprint=Footprint.of(flux.shape, _pixel_scale(hdus)),
+        footprint=Footprint.of(flux.shape, scale),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
         lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
         counters=counters,
@@ -126,17 +125,7 @@ def _cube_from(hdus: Any) -> Cube:
     )
 
 
-def _pixel_scale(hdus: Any) -> float:
-    """Side of a spaxel (arcsec); raises ValueError where its card and the world coordinates differ."""
-    header, scale = hdus["DATA"].header, float(hdus[0].header["PIXSCALE"])
-    of_matrix = 3600 * float(np.hypot(header.get("CD1_1", scale / 3600), header.get("CD2_1", 0.0)))
-    if not np.isclose(of_matrix, scale, rtol=1e-5):
-        raise ValueError(f"PIXSCALE: expected the scale of CD1_1 and CD2_1, {of_matrix:.6g} arcsec, got {scale:g}")
-    return scale
-
-
 def _bins_of(hdus: Any) -> WavelengthBins:
-    """The wavelength bins: even ones from the cards, others from the table WAVE."""
     header = hdus["DATA"].header
     kinds = {name: kind for kind, name in SPECTRAL_TYPE.items()}
     if header["CTYPE3"] not in kinds:

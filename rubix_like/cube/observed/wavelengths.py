@@ -88,7 +88,11 @@ def read_wavelengths(path: Path, hdus: Any, parts: Parts, axes: Axes, medium: Me
         place = label(path, wave)
         by_header = None if nodes is None else nodes[1::2]
         wavelength, more = _table_wavelengths(path, wave, header, axes, by_header)
-        notes = (*notes, *more, *_disagreement(wavelength, by_header, place))
+        notes = (*notes, *more)
+        if by_header is not None and len(wavelength) > 1:
+            worst = float(np.max(np.abs(by_header - wavelength) / np.abs(np.gradient(wavelength))))
+            text = f"{place}: the wavelengths of this HDU are used; those of the header lie up to {worst:.3g} bins off"
+            notes += (Note("data.wavelengths_disagree", text, WARNING),) if worst >= 0.1 else ()
         edges = None if nodes is None else nodes[::2]
     elif nodes is None:
         raise ValueError(
@@ -235,25 +239,20 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     except (ValueError, TypeError, units.UnitConversionError) as error:
         raise ValueError(f"{place}: expected CUNIT{axis} to be a {what} ({si}), got '{text}'") from error
     cards |= {"CTYPE1": kind, "CUNIT1": si, "CDELT1": factor * step, "CRVAL1": factor * cards["CRVAL1"]}
-    cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))} | _at_rest(header, axis, kind, place)
+    cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))}
+    if kind[:4] in _OF_A_LINE:
+        wavelength = number_card(header, "RESTWAV", 0.0, place)
+        frequency = max(number_card(header, card, 0.0, place) for card in ("RESTFRQ", "RESTFREQ"))
+        if not (wavelength > 0 or frequency > 0):
+            raise ValueError(
+                f"{place}: expected the line's rest frequency (RESTFRQ, in Hz) beside CTYPE{axis} = '{kind}', got "
+                f"none; write it into the header"
+            )
+        cards |= {"RESTFRQ": frequency or SPEED_OF_LIGHT * 1e3 / wavelength, "RESTWAV": wavelength}
     nodes = _computed(cards, pixels, hdus, place, limit=SPEED_OF_LIGHT * 1e3 if what == "velocity" else math.inf)
     return 1e10 * nodes, (
         Note("data.converted_wavelengths", f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths"),
     )
-
-
-def _at_rest(header: Any, axis: int, kind: str, place: str) -> dict[str, float]:
-    """The cards of a line's frequency (Hz) and wavelength (m) at rest; none where numbers are not those of a line."""
-    if kind[:4] not in _OF_A_LINE:
-        return {}
-    wavelength = number_card(header, "RESTWAV", 0.0, place)
-    frequency = max(number_card(header, card, 0.0, place) for card in ("RESTFRQ", "RESTFREQ"))
-    if not (wavelength > 0 or frequency > 0):
-        raise ValueError(
-            f"{place}: expected the line's rest frequency (RESTFRQ, in Hz) beside CTYPE{axis} = '{kind}', got none; "
-            f"write it into the header"
-        )
-    return {"RESTFRQ": frequency or SPEED_OF_LIGHT * 1e3 / wavelength, "RESTWAV": wavelength}
 
 
 def _computed(cards: dict[str, Any], pixels: Nodes, hdus: Any, place: str, limit: float = math.inf) -> Nodes:
@@ -296,7 +295,10 @@ def _table_wavelengths(
         factor, notes = _angstrom(unit, values, place, "BUNIT")
         return values * factor, notes
     factor, notes = _angstrom(text_card(header, f"CUNIT{axes.wave}"), values, place, "BUNIT")
-    if by_header is not None and _distance(values, by_header) < _distance(values * factor, by_header):
+    with np.errstate(all="ignore"):
+        ratio = np.inf if by_header is None else np.mean(values) / np.mean(by_header)
+        is_angstrom = by_header is not None and abs(np.log(ratio)) < abs(np.log(ratio * factor))
+    if is_angstrom:
         return values, (
             Note(
                 "data.wavelength_unit",
@@ -305,12 +307,6 @@ def _table_wavelengths(
             ),
         )
     return values * factor, notes
-
-
-def _distance(values: Float[ndarray, " wave"], other: Float[ndarray, " wave"]) -> float:
-    """How far two sets of wavelengths are apart: ln of the ratio of their means."""
-    with np.errstate(all="ignore"):
-        return abs(float(np.log(np.mean(values) / np.mean(other))))
 
 
 def _column(wave: Any, place: str) -> tuple[ndarray, str]:
@@ -346,22 +342,4 @@ def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str)
     raise ValueError(
         f"{place}: expected the unit of the wavelengths ({card}), got none for values from {low:.6g} to {high:.6g}; "
         f"write it into the header"
-    )
-
-
-def _disagreement(
-    wavelength: Float[ndarray, " wave"], by_header: Float[ndarray, " wave"] | None, place: str
-) -> tuple[str, ...]:
-    """A note if the header's wavelengths differ from the table's, which are used."""
-    if by_header is None or len(wavelength) < 2:
-        return ()
-    worst = float(np.max(np.abs(by_header - wavelength) / np.abs(np.gradient(wavelength))))
-    if worst < 0.1:
-        return ()
-    return (
-        Note(
-            "data.wavelengths_disagree",
-            f"{place}: the wavelengths of this HDU are used; those of the header lie up to {worst:.3g} bins off",
-            WARNING,
-        ),
     )
