@@ -20,7 +20,7 @@ from rubix_like.config.file_layouts import (
 )
 from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
-from rubix_like.cube.files.fits_reading import read_fits
+from rubix_like.cube.files.default import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.files.zarr_cube import import_zarr, read_zarr

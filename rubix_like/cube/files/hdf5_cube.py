@@ -20,8 +20,7 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.fibres.fibre_files import load_correlations, load_fibres, write_correlations, write_fibres
-from rubix_like.cube.files.default import run_rows
-from rubix_like.cube.files.fits_reading import checked_values
+from rubix_like.cube.files.default import checked_values, run_rows
 from rubix_like.cube.footprint import Footprint, header_of
 from rubix_like.cube.meta import Counters, Meta, SourceCounters, flat_counters, source_counters
 from rubix_like.runtime.files.damaged_files import UNREADABLE
@@ -213,18 +212,13 @@ def read_group(file: Any) -> Cube:
             value = None
         meta[key] = value.decode() if isinstance(value, bytes) else value
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
-    run = Meta(meta), None if counters is None else Counters(**counters), source_counters(_numbers(file))
-    return cube_of({name: file[name][()] for name in ARRAYS if name in file}, file.attrs, run)
+    others: dict[str, Any] = {}
 
-
-def _numbers(file: Any) -> dict[str, Any]:
-    """The numbers in the groups within `source_counters`, by their paths."""
-    found: dict[str, Any] = {}
-
-    def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            found[name] = item[()]
+    def add(name: str, stored: Any) -> None:
+        if isinstance(stored, h5py.Dataset):
+            others[name] = stored[()]
 
     if "source_counters" in file:
-        file["source_counters"].visititems(visit)
-    return found
+        file["source_counters"].visititems(add)
+    run = Meta(meta), None if counters is None else Counters(**counters), source_counters(others)
+    return cube_of({name: file[name][()] for name in ARRAYS if name in file}, file.attrs, run)

@@ -16,9 +16,8 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.cube.files.default import config_table, primary_cards
+from rubix_like.cube.files.default import config_table, opened_whole, primary_cards, read_config_table
 from rubix_like.cube.files.fits_images import encoded, gzipped
-from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
 from rubix_like.cube.footprint import Card, Footprint, header_of
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.errors import ConfigError
@@ -161,7 +160,17 @@ def write_maps(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path
     primary = fits.PrimaryHDU(header=header_of(cards))
     hdus: list[Any] = [primary, *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
-    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), *_curve_table(maps), config_table(maps)]
+    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ")]
+    if maps.attenuation is not None:
+        columns = [
+            fits.Column(name.upper(), "D", unit=unit or None, array=np.asarray(getattr(maps.attenuation, name), float))
+            for name, unit, _ in CURVE_COLUMNS
+        ]
+        table = fits.BinTableHDU.from_columns(columns, name=CURVE_NAME)
+        for number, (_, _, text) in enumerate(CURVE_COLUMNS, start=1):
+            table.header[f"TCOMM{number}"] = text
+        hdus.append(table)
+    hdus.append(config_table(maps))
     fits.HDUList(hdus).update_extend()
     with replacing(path) as temporary:
         is_compressed = temporary.suffix.lower() == ".gz"
@@ -301,20 +310,6 @@ def _maps_from(hdus: Any) -> Maps:
     )
 
 
-def _curve_table(maps: Maps) -> list[fits.BinTableHDU]:
-    curve = maps.attenuation
-    if curve is None:
-        return []
-    columns = [
-        fits.Column(name.upper(), "D", unit=unit or None, array=np.asarray(getattr(curve, name), np.float64))
-        for name, unit, _ in CURVE_COLUMNS
-    ]
-    table = fits.BinTableHDU.from_columns(columns, name=CURVE_NAME)
-    for number, (_, _, text) in enumerate(CURVE_COLUMNS, start=1):
-        table.header[f"TCOMM{number}"] = text
-    return [table]
-
-
 def _set_from(
     hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...], lines: tuple[LineLabel, ...], suffix: str
 ) -> MapSet:
@@ -329,7 +324,9 @@ def _set_from(
     of_lines = {}
     for line, *_ in lines:
         names = {field: line_name(line, field) for field, _, _ in LINE_EXTENSIONS}
-        images = {field: image(name) if name + suffix in hdus else None for field, name in names.items()}
+        images: dict[str, Any] = {
+            field: image(name) if name + suffix in hdus else None for field, name in names.items()
+        }
         of_lines[line] = LineMaps(**images)
     return MapSet(
         **maps,

@@ -15,7 +15,7 @@ import numpy as np
 from rubix_like.config.file_layouts import UNPACKED, Packing
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
-from rubix_like.cube.files.fits_reading import read_run_rows
+from rubix_like.cube.files.default import read_run_rows
 from rubix_like.cube.files.hdf5_cube import ARRAYS, chunks_of, cube_of, flat_attributes, voxel_dtypes
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.writers import CUBE

@@ -63,7 +63,10 @@ def parse_unit(text: str) -> units.UnitBase:
     if factor:  # such as `10**(-20)`, `1E-17` or `E-17`
         number, rest = float(factor["base"] or 10.0) ** int(factor["bracket"] or factor["bare"] or 1), factor["rest"]
     scale = math.prod(10.0 ** (-int(found[1] or 0) * int(found[2] or 1)) for found in _FLAM.finditer(rest))
-    rest = _FLAM.sub(lambda found: f"(erg s-1 cm-2 Angstrom-1)**({found[2] or 1})", rest)
+    for found in reversed(list(_FLAM.finditer(rest))):
+        power = int(found[2] or 1)
+        words = f"(erg{power} s{-power} cm{-2 * power} Angstrom{-power})"
+        rest = rest[: found.start()] + words + rest[found.end() :]
     rest = re.sub(r"[A-Za-zÅå]+", lambda word: _known_name(word[0]), rest)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)

@@ -142,20 +142,17 @@ SENSITIVITY_NAMES: tuple[str, ...] = ("SENSFUNC",)
 
 GIVE_HDU: str = "give hdu=, the name or number of the HDU with the fluxes (of a fit: fit.data_hdu)"
 
-_HDUCLAS3: dict[str, ErrorKind] = {
+_STATED: dict[str, ErrorKind] = {
     "MSE": "variance",
     "RMSE": "sigma",
     "INVMSE": "inverse variance",
     "INVRMSE": "inverse sigma",
-}
-"""The ESO and SDSS classes of an error (ESO, FITS interface of science data products)."""
-
-_UTYPE: dict[str, ErrorKind] = {
     "StdDevUncertainty": "sigma",
     "VarianceUncertainty": "variance",
     "InverseVariance": "inverse variance",
 }
-"""What astropy.nddata.CCDData writes with its uncertainty."""
+"""HDUCLAS3, the ESO and SDSS class of an error (ESO, FITS interface of science data products), or UTYPE, which
+astropy.nddata.CCDData writes with its uncertainty -> kind."""
 
 FOREGROUND_STAR: int = 1 << 3
 """Bit FORESTAR of MANGA_DRP3PIXMASK (https://www.sdss4.org/dr17/algorithms/bitmasks)."""
@@ -248,15 +245,15 @@ def is_tabulated(header: Any, axis: int) -> bool:
 
 
 def _find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
-    header = hdus[0].header
-    instrument = " ".join(text_card(part, "INSTRUME") for part in (header, flux.header)).upper()
+    header, both = hdus[0].header, (hdus[0].header, flux.header)
+    instrument = " ".join(text_card(part, "INSTRUME") for part in both).upper()
     names = {hdu.name.upper() for hdu in hdus}
     if text_card(header, "ORIGIN") == ORIGIN and text_card(header, LAYOUT_CARD) == "hsim":
         return HSIM
     if "MANGA" in instrument:
         bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}
         return MANGA_ANALYSIS if any(name.startswith("MANGA_DAP") for name in bits) else MANGA
-    if any(card in part for card in ("PYP_SPEC", "FLUXUNIT") for part in (header, flux.header)):
+    if any(card in part for card in ("PYP_SPEC", "FLUXUNIT") for part in both):
         return PYPEIT
     if "PMAS" in instrument or {"ERRWEIGHT", "FIBCOVER"} <= names:
         return CALIFA
@@ -337,10 +334,12 @@ def _named(
 def _error_kind(path: Path, error: Any | None, before: str) -> ErrorKind:
     if error is None:
         return "variance"
-    stated = _HDUCLAS3.get(text_card(error.header, "HDUCLAS3")) or _UTYPE.get(text_card(error.header, "UTYPE"))
-    kind = stated or ERROR_NAMES.get(error.name.upper().removeprefix(before))
-    if kind:
-        return kind
+    for card in ("HDUCLAS3", "UTYPE"):
+        if text_card(error.header, card) in _STATED:
+            return _STATED[text_card(error.header, card)]
+    name = error.name.upper().removeprefix(before)
+    if name in ERROR_NAMES:
+        return ERROR_NAMES[name]
     raise ValueError(
         f"{label(path, error)}: expected to be told whether it holds variances or standard deviations, got a name that "
         f"says neither; call it VAR, ERR or IVAR, or give it HDUCLAS3 = MSE, RMSE or INVMSE"

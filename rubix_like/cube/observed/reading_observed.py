@@ -18,7 +18,7 @@ from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.covariance import SpaxelCorrelations
 from rubix_like.cube.fibres.fibre_files import read_correlations
-from rubix_like.cube.files.fits_reading import read_config_table
+from rubix_like.cube.files.default import read_config_table
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
 from rubix_like.cube.observed.axes import Axes, SkyGrid, check_axes, find_axes, pixel_matrix, read_sky
@@ -57,7 +57,7 @@ from rubix_like.runtime.words import reason_of
 _AIPS = re.compile(r"CLEAN\s+BMAJ=\s*(\S+)\s+BMIN=\s*(\S+)")
 
 
-def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndarray, " wave"], tuple[str, ...]]:
+def _read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndarray, " wave"], tuple[str, ...]]:
     """Solid angle (arcsec2) of the Gaussian beam of each plane of a file, pi BMAJ BMIN / (4 ln 2), and sentences on it:
     by the table BEAMS of CASA, the cards BMAJ1 ... of WSClean, BMAJ and BMIN, or the history of AIPS.
 
@@ -65,23 +65,17 @@ def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndar
     """
     place, header = label(path, flux), flux.header
     if header.get("CASAMBM") or "BEAMS" in hdus:
-        axes, notes = (
-            _table(place, hdus, n_wave),
-            (Note("data.beam", f"each of the {n_wave} planes has its own beam (BEAMS)"),),
-        )
+        axes, words = _table(place, hdus, n_wave), f"each of the {n_wave} planes has its own beam (BEAMS)"
     elif f"BMAJ{n_wave}" in header and f"BMAJ{n_wave + 1}" not in header:
         axes = np.array(
             [[number_card(header, f"{axis}{n}", 0.0, place) for axis in ("BMAJ", "BMIN")] for n in range(1, n_wave + 1)]
         )
-        notes = (Note("data.beam", f"each of the {n_wave} planes has its own beam (BMAJ1 ...)"),)
+        words = f"each of the {n_wave} planes has its own beam (BMAJ1 ...)"
     else:
-        axes, notes = np.array([[number_card(header, axis, 0.0, place) for axis in ("BMAJ", "BMIN")]]), ()
+        axes, words = np.array([[number_card(header, axis, 0.0, place) for axis in ("BMAJ", "BMIN")]]), ""
         found = _AIPS.search("\n".join(str(line) for line in header.get("HISTORY", [])))
         if not axes.all() and found:
-            axes, notes = (
-                np.array([found.groups()], np.float64),
-                (Note("data.beam", "the beam is that of the history of AIPS"),),
-            )
+            axes, words = np.array([found.groups()], np.float64), "the beam is that of the history of AIPS"
     if not (np.isfinite(axes).all() and (axes > 0).all()):
         raise ValueError(
             f"{place}: expected the size of the beam (BMAJ and BMIN in deg, or a table BEAMS with each plane's) beside "
@@ -89,7 +83,7 @@ def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndar
             f"give units='Jy/arcsec2' (of a fit: fit.data_units)"
         )
     area = math.pi * axes[:, 0] * axes[:, 1] / (4 * math.log(2)) * 3600.0**2
-    return np.broadcast_to(area, (n_wave,)), notes
+    return np.broadcast_to(area, (n_wave,)), (Note("data.beam", words),) if words else ()
 
 
 def _table(place: str, hdus: Any, n_wave: int) -> Float[ndarray, "wave 2"]:
@@ -336,7 +330,7 @@ def _factor(
     """Factors for the file's fluxes, and sentences on them."""
     beam, notes = None, ()
     if units.beam in unit.bases:
-        beam, notes = read_beam(path, hdus, parts.flux, grid.bins.n_wave)
+        beam, notes = _read_beam(path, hdus, parts.flux, grid.bins.n_wave)
         beam = grid.along_wave(beam)
     try:
         factor = flux_factor(unit, grid.bins, grid.sky.pixel_scale, beam)

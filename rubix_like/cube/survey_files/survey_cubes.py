@@ -14,9 +14,8 @@ from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.fibres.fibre_files import correlation_tables, local_covariance_image, read_correlations
-from rubix_like.cube.files.default import config_table, primary_cards
+from rubix_like.cube.files.default import config_table, primary_cards, read_config_table
 from rubix_like.cube.files.fits_images import Member, voxel_image
-from rubix_like.cube.files.fits_reading import read_config_table
 from rubix_like.cube.footprint import Card, Footprint, header_of
 from rubix_like.cube.meta import NO_DATA, OUTSIDE_APERTURE
 from rubix_like.runtime.files.writers import LAYOUT_CARD
