@@ -208,7 +208,6 @@ def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarra
 
 
 def _velocity(cubes: Sequence[Cube]) -> Float[ndarray, "y x"] | None:
-    """The mean velocity of the light of all arms (km/s): theirs weighted with their light."""
     light = weighted = np.zeros(cubes[0].shape[:2])
     for cube in cubes:
         if cube.mean_v_los is None:

@@ -89,10 +89,8 @@ class WavelengthBins:
 
         Raises ValueError where centres and edges do not follow each other.
         """
-        centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
-        n_wave = centres.size
-        if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
-            raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+        centres, borders = _centres_and_edges(wavelength, edges)
+        n_wave = len(centres)
         nodes = np.empty(2 * n_wave + 1)
         nodes[::2], nodes[1::2] = borders, centres
         if not (np.isfinite(nodes).all() and nodes[0] > 0 and np.all(np.diff(nodes) > 0)):
@@ -136,10 +134,8 @@ class WavelengthBins:
         """
         if sampling == "table":
             return cls.of_table(wavelength, edges, medium)
-        centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
-        n_wave = centres.size
-        if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
-            raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+        centres, borders = _centres_and_edges(wavelength, edges)
+        n_wave = len(centres)
         ends = centres[[0, -1]] if n_wave > 1 else borders
         refusal = ValueError(
             f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
@@ -245,6 +241,15 @@ class WavelengthBins:
 
 def _in_angstrom(wavelength: ArrayLike, place: str = "wavelength") -> Float[ndarray, "..."]:
     return np.asarray(given_numbers(wavelength, "Angstrom", place), dtype=np.float64)
+
+
+def _centres_and_edges(
+    wavelength: ArrayLike, edges: ArrayLike
+) -> tuple[Float[ndarray, " wave"], Float[ndarray, " edge"]]:
+    centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
+    if centres.ndim != 1 or not centres.size or borders.shape != (centres.size + 1,):
+        raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+    return centres, borders
 
 
 def _came(centres: Float[ndarray, "..."], edges: Float[ndarray, "..."] | None = None) -> str:

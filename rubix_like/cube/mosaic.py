@@ -117,7 +117,6 @@ def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
 
 
 def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
-    """The grid of the mosaic, and the cubes with their overlaps with it."""
     meta = cubes[0].meta
     names = ("reference_ra", "reference_dec") if meta.get("reference_ra") is not None else ("ra", "dec")
     reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
@@ -152,7 +151,6 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
 
 
 def _field(cube: Cube, reference: tuple[float, float]) -> Field:
-    """The field of a cube in the plane of the reference, from its header."""
     ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), cube.footprint)
 
@@ -234,7 +232,6 @@ def _mean_velocity(
 
 
 def _check_alike(cubes: Sequence[Cube]) -> None:
-    """Raise ValueError unless the cubes are of one instrument and all, or none, have a variance."""
     if len(cubes) == 0:
         raise ValueError("cubes: expected at least one cube, got none")
     first = cubes[0]

@@ -143,7 +143,6 @@ def choose_deposit(
 
 
 def _counted(x: Float[ndarray, " particle"], y: Float[ndarray, " particle"], n_x: int, n_y: int) -> ndarray:
-    """How many places (in elements from the centre) lie in each of n_y x n_x elements."""
     column, row = np.floor(x + n_x / 2), np.floor(y + n_y / 2)
     inside = (column >= 0) & (column < n_x) & (row >= 0) & (row < n_y)
     element = np.where(inside, row * n_x + column, n_x * n_y).astype(np.int64)

@@ -255,7 +255,6 @@ def _check_reach(reach: int, settings: PSFSettings, pixel_scale: float) -> None:
 
 
 def _least_beta(settings: PSFSettings) -> Float[ndarray, ""] | None:
-    """The exponent of the widest wings; None of Gaussians."""
     return np.asarray(settings.width_table[1].min()) if settings.kind == "moffat" else None
 
 

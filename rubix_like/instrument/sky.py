@@ -163,7 +163,6 @@ def _table_of(name: str) -> Sky | None:
 
 
 def _columns(table: "Table") -> tuple[ndarray, ndarray, ndarray]:
-    """Wavelength, emission and transmission (1 where there is no such column) in the units of `Sky`."""
     found: dict[str, units.Quantity] = {}
     for what, names in _COLUMNS.items():
         for name in (name for name in names if name in table.colnames and what not in found):

@@ -208,10 +208,11 @@ def write_fibres(fibres: FibreSpectra, group: Any) -> None:
             _store(group, name, getattr(fibres, name))
     for part in _PARTS:
         inside = group.create_group(part)
-        for name, value in vars(getattr(fibres, part)).items():
+        known = {name: value for name, value in vars(getattr(fibres, part)).items() if value is not None}
+        for name, value in known.items():
             if isinstance(value, int | float | str):
                 inside.attrs[name] = value
-            elif value is not None:
+            else:
                 _store(inside, name, value)
 
 
@@ -228,7 +229,8 @@ def load_fibres(group: Any) -> FibreSpectra:
     for part, kind in _PARTS.items():
         inside = group[part]
         values = {name: dataset[()] for name, dataset in inside.items()}
-        values |= {name: getattr(value, "item", lambda value=value: value)() for name, value in inside.attrs.items()}
+        for name, value in inside.attrs.items():
+            values[name] = value.item() if isinstance(value, np.generic) else value
         parts[part] = kind(**values)
     shape, weights = arrays["flux"].shape, parts["weights"]
     spectra = {arrays[name].shape for name in _SPECTRA if name in arrays}
@@ -246,8 +248,8 @@ def write_correlations(correlations: SpaxelCorrelations, group: Any) -> None:
 
 
 def load_correlations(group: Any, shape: tuple[int, int]) -> SpaxelCorrelations:
-    """Those of a group that `write_correlations` filled, of a cube with so many rows and columns; raises ValueError for
-    arrays that do not go together."""
+    """Correlations of a group that `write_correlations` filled, of a cube with so many rows and columns; raises
+    ValueError for arrays that do not go together."""
     arrays = {name: group[name][()] for name in _PAIRS}
     (n_pair,), n_plane = arrays["first"].shape, len(arrays["wavelength"])
     pairs = np.stack([arrays["first"], arrays["second"]])

@@ -261,7 +261,6 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
 
 
 def _fit_cards(meta: Meta) -> tuple[Card, ...]:
-    """Name, value, standard deviation and unit of the numbers of a fit."""
     words = ("free parameter of the fit", "its value", "its standard deviation", "its unit")
     keywords = ("FITNAM", "FITVAL", "FITERR", "FITUNI")
     cards = []
@@ -384,16 +383,14 @@ def read_fits(path: Path) -> Cube:
 def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
     """The HDUs of a file of ours; whatever goes wrong with them inside is a ValueError that says what was expected."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", AstropyUserWarning)
-            with opened_fits(path) as hdus:
-                broken = broken_sums(hdus)
-                if broken:
-                    raise ValueError(
-                        f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with "
-                        f"astropy's checksum=True"
-                    )
-                yield hdus
+        with warnings.catch_warnings(action="error", category=AstropyUserWarning), opened_fits(path) as hdus:
+            broken = broken_sums(hdus)
+            if broken:
+                raise ValueError(
+                    f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "
+                    f"checksum=True"
+                )
+            yield hdus
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete {what} of rubix_like ({reason_of(error)}); expected {expected}"

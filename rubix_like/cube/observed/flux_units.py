@@ -80,7 +80,6 @@ def in_unit(unit: units.UnitBase, other: units.UnitBase) -> float:
 
 @cache
 def _names() -> dict[str, tuple[str, ...]]:
-    """All names of astropy's units by their small letters."""
     found = dict[str, tuple[str, ...]]()
     for name in units.get_current_unit_registry().registry:
         found[name.lower()] = (*found.get(name.lower(), ()), name)

@@ -262,8 +262,6 @@ def _find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
 
 
 def _find_flux(path: Path, hdus: Any, chosen: str | int | None) -> Any:
-    """The image with the fluxes: the chosen one, else by name, else the first HDU, else the only image with three axes,
-    or the only one with such a name at its end."""
     if (
         text_card(hdus[0].header, "MASKNAME") == "MANGA_DAPPIXMASK"
         or "SPX_SKYCOO" in {hdu.name.upper() for hdu in hdus}  # maps have three axes too

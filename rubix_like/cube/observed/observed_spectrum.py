@@ -102,7 +102,6 @@ def _numbers(column: Any) -> Float[ndarray, " wave"]:
 
 
 def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
-    """Angstrom."""
     wavelength, unit = _column(path, table, _WAVELENGTHS)
     if "loglam" in table.colnames and not any(own in table.colnames for own in _WAVELENGTHS[:3]):
         return 10.0**wavelength

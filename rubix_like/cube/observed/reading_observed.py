@@ -264,7 +264,6 @@ def _ordered(path: Path, hdu: Any, values: ndarray, flux: Any, grid: Grid) -> nd
 
 
 def _flux_unit(path: Path, parts: Parts, given: str | None) -> tuple[units.UnitBase, tuple[str, ...]]:
-    """The unit of the fluxes: as given, else BUNIT, else as published of the instrument's files."""
     header, survey, place = parts.flux.header, parts.survey, label(path, parts.flux)
     text = text_card(header, "BUNIT")
     if given is None and number_card(header, "FSCALE", 1.0, place) != 1.0:
@@ -327,7 +326,6 @@ def _unit_notes(text: str, unit: units.UnitBase, survey: Survey) -> tuple[str, .
 def _factor(
     path: Path, hdus: Any, parts: Parts, unit: units.UnitBase, grid: Grid
 ) -> tuple[Float[ndarray, "*spaxel wave"], tuple[str, ...]]:
-    """Factors for the file's fluxes, and sentences on them."""
     beam, notes = None, ()
     if units.beam in unit.bases:
         beam, notes = _read_beam(path, hdus, parts.flux, grid.bins.n_wave)
@@ -351,7 +349,6 @@ def _factor(
 def _variance(
     path: Path, parts: Parts, grid: Grid, flux_unit: units.UnitBase, factor: Float[ndarray, "*spaxel wave"]
 ) -> tuple[Float[ndarray, "y x wave"] | None, tuple[str, ...]]:
-    """The variance in our unit, and sentences on what was taken to be so; None where the file has no errors."""
     if parts.error is None:
         return None, (NO_VARIANCE,)
     values = _voxels(path, parts.error, parts.flux, grid)
@@ -390,7 +387,6 @@ def _stated_unit(hdu: Any, survey: Survey) -> units.UnitBase | None:
 
 
 def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarray, "y x wave"]], tuple[str, ...]]:
-    """Voxels that the file's mask leaves out, and sentences on which of its bits do not."""
     if parts.mask is None:
         return {}, ()
     name, values = parts.mask.name, image_values(path, parts.mask)

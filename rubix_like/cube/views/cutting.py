@@ -181,7 +181,6 @@ def _cut_voxels(cube: Cube, part: tuple[slice, ...]) -> dict[str, Any]:
 
 
 def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tuple[slice, slice]:
-    """Rows and columns whose centres lie in the box, as far as the field has them."""
     sides = [
         parse_quantity(side, "arcsec", "size") for side in (size if isinstance(size, list | tuple) else (size, size))
     ]

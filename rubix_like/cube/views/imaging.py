@@ -1,4 +1,4 @@
-"""Images of a cube: white light, bands, through filters, maps of the run, all with units; and the table of its lines."""
+"""Images of a cube: white light, bands, filters, maps of the run, all with units; and the table of its lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

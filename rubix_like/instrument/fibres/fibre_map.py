@@ -410,7 +410,6 @@ def _at_each(
 
 
 def _weights(field: FieldPSF | None, painted: Footprint) -> Iterator[Float[ndarray, "y x"]]:
-    """The weight of each place of the PSF in the painted cells."""
     if field is None:
         return iter([np.ones(painted.shape)])
     rows, columns = (np.asarray(axis, np.float64) for axis in field.weights(painted))
