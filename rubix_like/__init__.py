@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rubix_like.config import RunConfig, load_config
     from rubix_like.cube.cube import Cube
     from rubix_like.cube.files.cube_files import load_cube
-    from rubix_like.cube.line_table import lines
+    from rubix_like.cube.views.imaging import lines
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.meta import Counters
     from rubix_like.cube.mosaic import make_mosaic
@@ -82,7 +82,7 @@ _PLACES: dict[str, str] = {
     "Tables": "rubix_like.forward.tables:Tables",
     "fit": "rubix_like.inference.fitting:fit",
     "join_processes": "rubix_like.runtime.processes.jax_processes:join_processes",
-    "lines": "rubix_like.cube.line_table:lines",
+    "lines": "rubix_like.cube.views.imaging:lines",
     "list_configs": "rubix_like.runs.known_names:list_configs",
     "list_executors": "rubix_like.runs.known_names:list_executors",
     "list_fields": "rubix_like.runs.known_names:list_fields",

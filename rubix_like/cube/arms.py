@@ -25,23 +25,27 @@ class _Spectra(NamedTuple):
     mask: Int[ndarray, "... _"]
 
     @classmethod
-    def of(cls, own: Cube | FibreSpectra, mask: Int[ndarray, "... _"]) -> "_Spectra":
-        """Those of a cube, or of fibres, with these bits."""
-        values = {"flux": own.flux, **({} if own.truth is None else {"truth": own.truth}), **own.contributions}
-        variance = None if own.variance is None else np.asarray(own.variance)
-        return cls({name: np.asarray(value) for name, value in values.items()}, variance, mask)
+    def of(cls, source: Cube | FibreSpectra, mask: Int[ndarray, "... _"]) -> "_Spectra":
+        """The spectra of a cube, or of fibres, with these bits."""
+        known = {"flux": source.flux, "truth": source.truth, "variance": source.variance, **source.contributions}
+        values = {name: np.asarray(value) for name, value in known.items() if value is not None}
+        variance = values.pop("variance", None)
+        return cls(values, variance, mask)
 
     def part(self, bins: slice) -> "_Spectra":
         """Some bins."""
         variance = None if self.variance is None else self.variance[..., bins]
-        values = {name: value[..., bins] for name, value in self.values.items()}
-        return _Spectra(values, variance, self.mask[..., bins])
+        return _Spectra({name: value[..., bins] for name, value in self.values.items()}, variance, self.mask[..., bins])
 
     def fields(self) -> dict[str, Any]:
         """Flux, variance, truth and contributions, as cubes and spectra of fibres have them."""
-        added = {name: value for name, value in self.values.items() if name not in ("flux", "truth")}
-        values = {"flux": self.values["flux"], "truth": self.values.get("truth")}
-        return {**values, "variance": self.variance, "contributions": added}
+        added = dict(self.values)
+        return {
+            "flux": added.pop("flux"),
+            "truth": added.pop("truth", None),
+            "variance": self.variance,
+            "contributions": added,
+        }
 
 
 class _Stretch(NamedTuple):
@@ -61,24 +65,34 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
 
     What systematic errors add is joined like the light.
     """
-    first, stretches = cubes[0], _stretches([_place_of(cube, bins) for cube in cubes])
+    first, places, stretches = cubes[0], [_place_of(cube, bins) for cube in cubes], []
+    for low, high in pairwise(sorted({end for at in places for end in (at.start, at.stop)})):
+        arms = ((number, at.start) for number, at in enumerate(places) if at.start <= low < at.stop)
+        stretches.append(_Stretch(slice(low, high), tuple((n, slice(low - start, high - start)) for n, start in arms)))
     if any(cube.footprint != first.footprint for cube in cubes):
         raise ValueError("join: expected arms with the same spaxels, got others")
-    fibres, own = None, [cube.fibres for cube in cubes if cube.fibres is not None]
+    fibres, of_arms = None, [cube.fibres for cube in cubes if cube.fibres is not None]
     voxels = [_Spectra.of(cube, np.asarray(cube.mask)) for cube in cubes]
-    if len(own) == len(cubes):
-        fibres, shares = _joined_fibres(own, stretches)
+    if len(of_arms) == len(cubes):
+        fibres, shares = _joined_fibres(of_arms, stretches)
         joined, _ = _joined(voxels, stretches, fibres)
     else:
         joined, shares = _joined(voxels, stretches)
-    widths = [cube.lsf_fwhm for cube in cubes]
+    widths = [np.asarray(cube.lsf_fwhm, np.float64) for cube in cubes if cube.lsf_fwhm is not None]
+    width = None
+    if len(widths) == len(cubes):  # of the second moment of each bin's light
+        squares = [
+            np.sum([widths[number][at] ** 2 * share for (number, at), share in zip(arms, own, strict=True)], axis=0)
+            for (_, arms), own in zip(stretches, shares, strict=True)
+        ]
+        width = np.sqrt(np.concatenate(squares))
     return Cube(
         **joined.fields(),
         mask=joined.mask,
         bins=bins,
         footprint=first.footprint,
         mean_v_los=_velocity(cubes),
-        lsf_fwhm=None if any(width is None for width in widths) else _width(widths, stretches, shares),
+        lsf_fwhm=width,
         counters=first.counters,
         source_counters=first.source_counters,
         meta=first.meta.replace(instrument=instrument, config=config),
@@ -87,7 +101,6 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
 
 
 def _place_of(cube: Cube, bins: WavelengthBins) -> slice:
-    """The slice of all bins that an arm's bins are."""
     start = int(np.round(bins.place(cube.wavelength[:1])[0]))
     stop = start + cube.bins.n_wave
     if start < 0 or stop > bins.n_wave or not bins.part(start, stop).offset(cube.wavelength) < SAME_BINS:
@@ -98,25 +111,9 @@ def _place_of(cube: Cube, bins: WavelengthBins) -> slice:
     return slice(start, stop)
 
 
-def _stretches(places: Sequence[slice]) -> list[_Stretch]:
-    ends = sorted({end for at in places for end in (at.start, at.stop)})
-    return [
-        _Stretch(
-            slice(low, high),
-            tuple(
-                (number, slice(low - at.start, high - at.start))
-                for number, at in enumerate(places)
-                if at.start <= low < at.stop
-            ),
-        )
-        for low, high in pairwise(ends)
-    ]
-
-
 def _joined_fibres(
     fibres: Sequence[FibreSpectra], stretches: Sequence[_Stretch]
 ) -> tuple[FibreSpectra, list[list[Values]]]:
-    """The spectra of fibres of all arms together, and the shares of the arms."""
     masks = [np.asarray(arm.mask) for arm in fibres]
     bits = [mask if arm.bits is None else np.asarray(arm.bits) | mask for arm, mask in zip(fibres, masks, strict=True)]
     arms = [_Spectra.of(arm, np.broadcast_to(mask, arm.flux.shape)) for arm, mask in zip(fibres, bits, strict=True)]
@@ -124,15 +121,9 @@ def _joined_fibres(
     mask = np.concatenate([_joined_bits([masks[number][at] for number, at in stretch.arms]) for stretch in stretches])
     flagged = None if all(arm.bits is None for arm in fibres) else joined.mask & ~mask
     moved = [fibres[number].places.part(at).moved for number, at in (stretch.arms[0] for stretch in stretches)]
-    known = [values for values in moved if values is not None]
-    added = {
-        "mask": mask,
-        "bits": flagged,
-        "places": (
-            dataclasses.replace(fibres[0].places, moved=np.concatenate(known, axis=1)) if known else fibres[0].places
-        ),
-    }
-    return dataclasses.replace(fibres[0], **joined.fields(), **added), shares
+    known, places = [values for values in moved if values is not None], fibres[0].places
+    places = dataclasses.replace(places, moved=np.concatenate(known, axis=1)) if known else places
+    return dataclasses.replace(fibres[0], **joined.fields(), mask=mask, bits=flagged, places=places), shares
 
 
 def _joined(
@@ -145,23 +136,22 @@ def _joined(
     """
     parts, shares = list[_Spectra](), list[list[Values]]()
     for stretch in stretches:
-        own = [arms[number].part(at) for number, at in stretch.arms]
-        if len(own) == 1:
-            parts.append(own[0])
+        seen = [arms[number].part(at) for number, at in stretch.arms]
+        mask = _joined_bits([arm.mask for arm in seen])
+        if len(seen) == 1:
+            parts.append(seen[0])
             shares.append([np.ones(stretch.bins.stop - stretch.bins.start)])
-            continue
-        mask = _joined_bits([arm.mask for arm in own])
-        if fibres is not None:
-            parts.append(_remade(own[0], fibres, stretch.bins, mask))
-            continue
-        weights = _weights(own)
-        shares.append([weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights])
-        parts.append(_mean(own, weights, mask))
-    variances = [own.variance for own in parts if own.variance is not None]
+        elif fibres is not None:
+            parts.append(_remade(seen[0], fibres, stretch.bins, mask))
+        else:
+            weights = _weights(seen)
+            shares.append([weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights])
+            parts.append(_mean(seen, weights, mask))
+    variances = [part.variance for part in parts if part.variance is not None]
     return _Spectra(
-        {name: np.concatenate([own.values[name] for own in parts], axis=-1) for name in _names(parts)},
+        {name: np.concatenate([part.values[name] for part in parts], axis=-1) for name in _names(parts)},
         np.concatenate(variances, axis=-1) if len(variances) == len(parts) else None,
-        np.concatenate([own.mask for own in parts], axis=-1),
+        np.concatenate([part.mask for part in parts], axis=-1),
     ), shares
 
 
@@ -173,10 +163,8 @@ def _weights(arms: Sequence[_Spectra]) -> list[Values]:
     """Each arm's weight; they add up to 1 in every bin of every spectrum."""
     inverses = []
     for arm in arms:
-        inverse = np.ones(arm.values["flux"].shape)
-        if arm.variance is not None:
-            variance = np.asarray(arm.variance, dtype=np.float64)
-            inverse = 1 / np.where(variance > 0, variance, np.inf)
+        variance = np.asarray(1.0 if arm.variance is None else arm.variance, dtype=np.float64)
+        inverse = 1 / np.where(variance > 0, variance, np.inf)
         inverses.append(np.where(arm.mask == 0, inverse, 0.0))
     total = np.sum(inverses, axis=0)
     return [np.where(total > 0, weight / np.where(total > 0, total, 1), 1 / len(inverses)) for weight in inverses]
@@ -184,10 +172,8 @@ def _weights(arms: Sequence[_Spectra]) -> list[Values]:
 
 def _mean(arms: Sequence[_Spectra], weights: Sequence[Values], mask: Int[ndarray, "... _"]) -> _Spectra:
     def added(values: Sequence[Values], power: int) -> Values:
-        total = sum(
-            np.asarray(values_of_arm, np.float64) * weight**power
-            for values_of_arm, weight in zip(values, weights, strict=True)
-        )
+        pairs = zip(values, weights, strict=True)
+        total = sum(np.asarray(own, np.float64) * weight**power for own, weight in pairs)
         return np.asarray(total).astype(values[0].dtype)
 
     variances = [arm.variance for arm in arms if arm.variance is not None]
@@ -221,20 +207,7 @@ def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarra
     return _Spectra(values, variance, mask)
 
 
-def _width(
-    widths: Sequence[Any], stretches: Sequence[_Stretch], shares: Sequence[Sequence[Values]]
-) -> Float[ndarray, " wave"]:
-    """FWHM of the second moment of each bin's light."""
-    squares = [
-        sum(np.asarray(widths[number], np.float64)[at] ** 2 * share
-            for (number, at), share in zip(stretch.arms, own, strict=True))
-        for stretch, own in zip(stretches, shares, strict=True)
-    ]  # fmt: skip
-    return np.sqrt(np.concatenate(squares))
-
-
 def _velocity(cubes: Sequence[Cube]) -> Float[ndarray, "y x"] | None:
-    """The mean velocity of the light of all arms (km/s): theirs weighted with their light."""
     light = weighted = np.zeros(cubes[0].shape[:2])
     for cube in cubes:
         if cube.mean_v_los is None:

@@ -89,10 +89,8 @@ class WavelengthBins:
 
         Raises ValueError where centres and edges do not follow each other.
         """
-        centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
-        n_wave = centres.size
-        if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
-            raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+        centres, borders = _centres_and_edges(wavelength, edges)
+        n_wave = len(centres)
         nodes = np.empty(2 * n_wave + 1)
         nodes[::2], nodes[1::2] = borders, centres
         if not (np.isfinite(nodes).all() and nodes[0] > 0 and np.all(np.diff(nodes) > 0)):
@@ -136,10 +134,8 @@ class WavelengthBins:
         """
         if sampling == "table":
             return cls.of_table(wavelength, edges, medium)
-        centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
-        n_wave = centres.size
-        if centres.ndim != 1 or not n_wave or borders.shape != (n_wave + 1,):
-            raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+        centres, borders = _centres_and_edges(wavelength, edges)
+        n_wave = len(centres)
         ends = centres[[0, -1]] if n_wave > 1 else borders
         refusal = ValueError(
             f"wavelength: expected positive wavelengths that ascend in even bins ({sampling}), each between the "
@@ -165,7 +161,9 @@ class WavelengthBins:
         if self.sampling == "log":
             return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))
         if self.sampling == "table":
-            return self._at_nodes(np.asarray(index, dtype=np.float64))
+            nodes, (low, high) = np.array(self.nodes), self._end_widths
+            within = np.interp(index, 0.5 * np.arange(len(nodes)) - 0.5, nodes)
+            return within + np.minimum(index + 0.5, 0.0) * low + np.maximum(index - (self.n_wave - 0.5), 0.0) * high
         return self.first + self.step * np.asarray(index, dtype=np.float64)
 
     @named_arguments
@@ -174,7 +172,10 @@ class WavelengthBins:
         if self.sampling == "log":
             return np.log10(wavelength / self.first) / self.step
         if self.sampling == "table":
-            return self._place_among_nodes(np.asarray(wavelength, dtype=np.float64))
+            nodes, (low, high) = np.array(self.nodes), self._end_widths
+            within = np.interp(wavelength, nodes, 0.5 * np.arange(len(nodes)) - 0.5)
+            below, above = np.minimum(wavelength - nodes[0], 0.0), np.maximum(wavelength - nodes[-1], 0.0)
+            return within + below / low + above / high
         return (wavelength - self.first) / self.step
 
     @named_arguments
@@ -186,20 +187,9 @@ class WavelengthBins:
             return np.interp(wavelength, self.wavelength, np.diff(self.edges))
         return np.full_like(wavelength, self.step, dtype=np.float64)
 
-    def _at_nodes(self, index: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-        """Linear between edges and centres; beyond the ends bins go on as wide as the last."""
-        nodes, (low, high) = np.array(self.nodes), self._end_widths
-        within = np.interp(index, 0.5 * np.arange(len(nodes)) - 0.5, nodes)
-        beyond = np.minimum(index + 0.5, 0.0) * low + np.maximum(index - (self.n_wave - 0.5), 0.0) * high
-        return within + beyond
-
-    def _place_among_nodes(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
-        nodes, (low, high) = np.array(self.nodes), self._end_widths
-        within = np.interp(wavelength, nodes, 0.5 * np.arange(len(nodes)) - 0.5)
-        return within + np.minimum(wavelength - nodes[0], 0.0) / low + np.maximum(wavelength - nodes[-1], 0.0) / high
-
     @property
     def _end_widths(self) -> tuple[float, float]:
+        """Beyond the ends of a table bins go on as wide as the last."""
         return self.nodes[2] - self.nodes[0], self.nodes[-1] - self.nodes[-3]
 
     @property
@@ -251,6 +241,15 @@ class WavelengthBins:
 
 def _in_angstrom(wavelength: ArrayLike, place: str = "wavelength") -> Float[ndarray, "..."]:
     return np.asarray(given_numbers(wavelength, "Angstrom", place), dtype=np.float64)
+
+
+def _centres_and_edges(
+    wavelength: ArrayLike, edges: ArrayLike
+) -> tuple[Float[ndarray, " wave"], Float[ndarray, " edge"]]:
+    centres, borders = _in_angstrom(wavelength), _in_angstrom(edges, "edges")
+    if centres.ndim != 1 or not centres.size or borders.shape != (centres.size + 1,):
+        raise ValueError(f"wavelength: expected n centres and n + 1 edges, got {centres.shape} and {borders.shape}")
+    return centres, borders
 
 
 def _came(centres: Float[ndarray, "..."], edges: Float[ndarray, "..."] | None = None) -> str:

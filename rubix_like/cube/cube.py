@@ -34,22 +34,6 @@ if TYPE_CHECKING:
     from rubix_like.cube.mosaic_noise import MosaicNoise
 
 
-_OUTPUTS: dict[str, str] = {
-    "write": "rubix_like.cube.files.cube_files:write_cube",
-    "read": "rubix_like.cube.files.cube_files:load_cube",
-    "to_specutils": "rubix_like.cube.views.other_packages:to_specutils",
-    "to_xarray": "rubix_like.cube.views.other_packages:to_xarray",
-    "spectrum": "rubix_like.cube.views.cutting:extract_spectrum",
-    "image": "rubix_like.cube.views.imaging:image_of",
-    "map": "rubix_like.cube.views.imaging:map_of",
-    "cut": "rubix_like.cube.views.cutting:cut_cube",
-    "words": "rubix_like.cube.views.cube_summary:cube_words",
-    "html": "rubix_like.cube.views.cube_summary:cube_html",
-    "covariance": "rubix_like.cube.views.covariance:cube_covariance",
-    "plot": "rubix_like.plots.figure:make_figure",
-}
-"""What turns cubes into something else, which this module cannot import: it takes cubes itself."""
-
 _UNITS: Mapping[str, units.UnitBase] = {
     "flux": CUBE_FLUX_DENSITY,
     "variance": CUBE_FLUX_DENSITY**2,
@@ -59,8 +43,6 @@ _UNITS: Mapping[str, units.UnitBase] = {
     "mask": units.dimensionless_unscaled,
 }
 """Units of the arrays of a cube."""
-
-_MOST_BITS = np.iinfo(np.int32).max
 
 Voxels = Float[Array | np.ndarray, "y x wave"]
 MaskBits = Int[Array | np.ndarray, "y x wave"]
@@ -135,8 +117,8 @@ class Cube(AbstractCube, eqx.Module):
     correlations: "SpaxelCorrelations | None" = None
 
     def __post_init__(self) -> None:
-        given = {name: plain_array(getattr(self, name), unit, f"Cube.{name}") for name, unit in _UNITS.items()}
-        vars(self).update(given)
+        for name, unit in _UNITS.items():
+            vars(self)[name] = plain_array(getattr(self, name), unit, f"Cube.{name}")
 
     def __check_init__(self) -> None:
         expect_fields(self)
@@ -145,26 +127,24 @@ class Cube(AbstractCube, eqx.Module):
             raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
         if self.shape != shape:
             raise ValueError(f"Cube: expected footprint and bins of shape {shape} to go with flux, got {self.shape}")
-        expected = {
-            "mask": shape,
-            "variance": shape,
-            "truth": shape,
-            "lsf_fwhm": shape[2:],
-            "mean_v_los": shape[:2],
+        arrays = {
+            "mask": (self.mask, shape),
+            "variance": (self.variance, shape),
+            "truth": (self.truth, shape),
+            "lsf_fwhm": (self.lsf_fwhm, shape[2:]),
+            "mean_v_los": (self.mean_v_los, shape[:2]),
+            **{f"contributions['{name}']": (values, shape) for name, values in self.contributions.items()},
         }
-        for name, wanted in expected.items():
-            value = getattr(self, name)
-            if value is not None and np.shape(value) != wanted:
-                raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+        for name, (values, wanted) in arrays.items():
+            if values is not None and np.shape(values) != wanted:
+                raise ValueError(
+                    f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(values)}"
+                )
         for name, most in LARGEST_ANGLES.items():
             check_angle(self.meta.get(name), f"Cube.meta['{name}']", most)
         self._check_values()
-        for name, value in self.contributions.items():
-            if np.shape(value) != shape:
-                raise ValueError(f"Cube.contributions['{name}']: expected shape {shape}, got {np.shape(value)}")
 
     def _check_values(self) -> None:
-        """Raise ValueError for a mask that holds no bits and, of arrays of the host, for values that cannot be."""
         if self.mask.dtype.kind not in "biu":
             raise ValueError(
                 f"Cube.mask: expected whole numbers, the bits of each voxel (0 is good), got {self.mask.dtype}"
@@ -177,10 +157,11 @@ class Cube(AbstractCube, eqx.Module):
             values = getattr(self, name)
             if isinstance(values, np.ndarray) and np.fmin.reduce(values, axis=None, initial=0) < 0:
                 require(~(values < 0), values, f"Cube.{name}", "values >= 0", remedy)
-        is_wide = self.mask.dtype.kind in "iu" and np.iinfo(self.mask.dtype).max > _MOST_BITS
+        largest = np.iinfo(np.int32).max
+        is_wide = self.mask.dtype.kind in "iu" and np.iinfo(self.mask.dtype).max > largest
         if is_wide and not isinstance(self.mask, Tracer):
             mask = np.asarray(self.mask)
-            require(mask <= _MOST_BITS, mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them")
+            require(mask <= largest, mask, "Cube.mask", "bits from 0 to 30, which files hold", "renumber them")
 
     @property
     def ivar(self) -> Voxels | None:
@@ -220,7 +201,7 @@ class Cube(AbstractCube, eqx.Module):
         section `output`. An earlier cube of rubix_like is replaced; any other file only with `overwrite`.
         Raises as `write_cube`.
         """
-        return found_at(_OUTPUTS["write"])(
+        return found_at("rubix_like.cube.files.cube_files:write_cube")(
             self, path, layout, packing=Packing(compression, quantize), overwrite=overwrite
         )
 
@@ -228,16 +209,16 @@ class Cube(AbstractCube, eqx.Module):
     @named_arguments
     def read(cls, path: str | Path) -> "Cube":
         """Read a cube written by `write` in the layout "default", "manga" or "sami"; raises as `load_cube`."""
-        return found_at(_OUTPUTS["read"])(path)
+        return found_at("rubix_like.cube.files.cube_files:load_cube")(path)
 
     def to_specutils(self) -> "Spectrum":
         """The cube as a `specutils.Spectrum` with axes (wave, y, x), its spectral axis in Angstrom."""
-        return found_at(_OUTPUTS["to_specutils"])(self)
+        return found_at("rubix_like.cube.views.other_packages:to_specutils")(self)
 
     def to_xarray(self) -> "Dataset":
         """The cube as an xarray `Dataset` with axes (y, x, wave), as xarray opens it from Zarr; coordinates `wave`
         (Angstrom), `x`, `y` (arcsec), `ra`, `dec` (deg). Raises ConfigError without the package xarray."""
-        return found_at(_OUTPUTS["to_xarray"])(self)
+        return found_at("rubix_like.cube.views.other_packages:to_xarray")(self)
 
     @named_arguments
     def spectrum(
@@ -250,7 +231,9 @@ class Cube(AbstractCube, eqx.Module):
         in which spaxels on the edge count by their area inside. Masked voxels are left out; bins without a good one
         are NaN. `error` is None without a noise model. Raises ValueError for a place outside the field.
         """
-        return found_at(_OUTPUTS["spectrum"])(self, x, y, at=at, offset=offset, radius=radius)
+        return found_at("rubix_like.cube.views.cutting:extract_spectrum")(
+            self, x, y, at=at, offset=offset, radius=radius
+        )
 
     @named_arguments
     def image(self, band: "str | Sequence[Any] | None" = None) -> "Quantity":
@@ -261,7 +244,7 @@ class Cube(AbstractCube, eqx.Module):
         "sdss2010-r", or an .ecsv file: the mean flux density per Hz (nJy). Raises ValueError for a band without a bin,
         ConfigError for a filter that is unknown or reaches beyond the cube.
         """
-        return found_at(_OUTPUTS["image"])(self, band)
+        return found_at("rubix_like.cube.views.imaging:image_of")(self, band)
 
     @named_arguments
     def map(self, name: str, *, before_psf: bool = False) -> "Quantity":
@@ -271,7 +254,7 @@ class Cube(AbstractCube, eqx.Module):
         `MapSet`, such as "v_mass", and of lines "flux_Ha". A cube without maps has "velocity" alone, and only if it was
         not read from FITS. `before_psf`: the truth. Raises ValueError for a map that is not there.
         """
-        return found_at(_OUTPUTS["map"])(self, name, before_psf=before_psf)
+        return found_at("rubix_like.cube.views.imaging:map_of")(self, name, before_psf=before_psf)
 
     @named_arguments
     def covariance(self, wavelength: Any) -> "AbstractCovariance":
@@ -285,7 +268,7 @@ class Cube(AbstractCube, eqx.Module):
         Raises ValueError for a cube without noise, a wavelength outside, and a cube of which it is not known (a mosaic,
         or a cube of fibres, read from other files; one that no run made).
         """
-        return found_at(_OUTPUTS["covariance"])(self, wavelength)
+        return found_at("rubix_like.cube.views.covariance:cube_covariance")(self, wavelength)
 
     @named_arguments
     def cut(
@@ -297,7 +280,7 @@ class Cube(AbstractCube, eqx.Module):
         arcsec, along columns and rows; `at`, `offset`: its centre, as for `spectrum` (default: the field's). A bin or
         spaxel is kept where its centre is inside. Raises ValueError where none is.
         """
-        return found_at(_OUTPUTS["cut"])(self, wavelength, at=at, offset=offset, size=size)
+        return found_at("rubix_like.cube.views.cutting:cut_cube")(self, wavelength, at=at, offset=offset, size=size)
 
     @named_arguments
     def plot(self, spaxels: "Sequence[tuple[int, int]]" = (), band: "Sequence[Any] | None" = None) -> "Figure":
@@ -307,10 +290,10 @@ class Cube(AbstractCube, eqx.Module):
 
         Raises ConfigError without matplotlib, or for a spaxel or band outside the cube.
         """
-        return found_at(_OUTPUTS["plot"])(self, tuple(spaxels), band)
+        return found_at("rubix_like.plots.figure:make_figure")(self, tuple(spaxels), band)
 
     def __repr__(self) -> str:
-        return found_at(_OUTPUTS["words"])(self)
+        return found_at("rubix_like.cube.views.cube_summary:cube_words")(self)
 
     def _repr_html_(self) -> str:
-        return found_at(_OUTPUTS["html"])(self)
+        return found_at("rubix_like.cube.views.cube_summary:cube_html")(self)

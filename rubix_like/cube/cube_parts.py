@@ -92,17 +92,11 @@ class Block:
     @cached_property
     def bits(self) -> Int[ndarray, "_ _ _"]:
         """The mask bits of the block, of length 1 along an axis where all are the same as far as is known."""
-        own = [
-            _on_host(
-                bits,
-                self.rows if bits.shape[0] > 1 else slice(0, 1),
-                self.bins if bits.shape[2] > 1 else slice(0, 1),
-            )
-            for bits in self.mask_bits
-        ]
-        if self.part.bits is not None:
-            own.append(self._fetch(self.part.bits))
-        return reduce(np.bitwise_or, own)
+        one, found = slice(0, 1), [] if self.part.bits is None else [self._fetch(self.part.bits)]
+        for bits in self.mask_bits:
+            rows, bins = self.rows if bits.shape[0] > 1 else one, self.bins if bits.shape[2] > 1 else one
+            found.append(_on_host(bits, rows, bins))
+        return reduce(np.bitwise_or, found)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -179,12 +173,9 @@ class ShardedCube(AbstractCube):
             if n_own <= 0:
                 continue
             limit = BLOCK_BYTES // (n_x * np.dtype(part.flux.dtype).itemsize)
-            if whole_rows:
-                step_y = _clipped(limit // n_own, n_y)
-                step = _clipped(limit // step_y, n_own)
-            else:
-                step = _clipped(limit // n_y, n_own)
-                step_y = _clipped(limit // step, n_y)
+            step_y = min(max(limit // n_own, 1), n_y) if whole_rows else n_y
+            step = min(max(limit // step_y, 1), n_own)
+            step_y = step_y if whole_rows else min(max(limit // step, 1), n_y)
             for first in range(part.first, part.first + n_own, step):
                 bins = slice(first, min(first + step, part.first + n_own))
                 for start in range(0, n_y, step_y):
@@ -196,9 +187,12 @@ def in_parts(cube: Cube | ShardedCube) -> ShardedCube:
     """A whole cube as one of parts: one, or those of the devices that it lies on."""
     if isinstance(cube, ShardedCube):
         return cube
+    mask = cube.mask
+    if isinstance(mask, np.ndarray):  # without what `numpy.broadcast_to` repeated
+        mask = mask[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in mask.strides)]
     return ShardedCube(
         parts=parts_of(cube.flux, cube.variance, cube.truth, contributions=cube.contributions),
-        mask_bits=(_unrepeated(cube.mask),),
+        mask_bits=(mask,),
         has_variance=cube.variance is not None,
         has_truth=cube.truth is not None,
         contributions=tuple(cube.contributions),
@@ -213,54 +207,26 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
     check_complete(cube.ranges, cube.shape[2])
     parts = sorted(cube.parts, key=lambda part: part.first)
 
-    def joined(name: str) -> ndarray:
-        return _concatenated(cube, [getattr(part, name) for part in parts])
+    def joined(values: Iterable[Any]) -> ndarray:  # without padding
+        return np.concatenate([np.asarray(value) for value in values], axis=2)[:, :, : cube.shape[2]]
 
     mask = np.broadcast_to(reduce(np.bitwise_or, cube.mask_bits), cube.shape)
     if all(part.bits is not None for part in parts):
-        mask = mask | joined("bits")
+        mask = mask | joined(part.bits for part in parts)
     return Cube(
-        flux=joined("flux"),
-        variance=joined("variance") if cube.has_variance else None,
-        truth=joined("truth") if cube.has_truth else None,
+        flux=joined(part.flux for part in parts),
+        variance=joined(part.variance for part in parts) if cube.has_variance else None,
+        truth=joined(part.truth for part in parts) if cube.has_truth else None,
         mask=mask,
-        contributions={
-            name: _concatenated(cube, [part.contributions[name] for part in parts]) for name in cube.contributions
-        },
+        contributions={name: joined(part.contributions[name] for part in parts) for name in cube.contributions},
         **_description(cube),
     )
 
 
-def _concatenated(cube: ShardedCube, values: list[Any]) -> ndarray:
-    """The values of all parts, without padding."""
-    return np.concatenate([np.asarray(own) for own in values], axis=2)[:, :, : cube.shape[2]]
-
-
-def _unrepeated(values: Array | ndarray) -> Array | ndarray:
-    """An array without what `numpy.broadcast_to` repeated: an axis along which all is the same has length 1."""
-    if not isinstance(values, np.ndarray):
-        return values
-    return values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
-
-
-_DESCRIBED = (
-    "bins",
-    "footprint",
-    "lsf_fwhm",
-    "mean_v_los",
-    "counters",
-    "source_counters",
-    "maps",
-    "meta",
-    "fibres",
-    "noise_sources",
-    "correlations",
-)
-"""Fields that a cube and a cube in parts share."""
-
-
 def _description(cube: Cube | ShardedCube) -> dict[str, Any]:
-    return {name: getattr(cube, name) for name in _DESCRIBED}
+    """Fields that a cube and a cube in parts share."""
+    names = {own.name for own in fields(Cube)} & {own.name for own in fields(ShardedCube)} - {"contributions"}
+    return {name: getattr(cube, name) for name in names}
 
 
 def parts_of(
@@ -332,10 +298,6 @@ def _on_host(values: Array | ndarray, rows: slice, bins: slice) -> ndarray:
     return fetch(values, rows, bins)
 
 
-def _clipped(n: int, most: int) -> int:
-    return min(max(n, 1), most)
-
-
 def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
     """The cube of the true flux (`truth`), without variance, with what systematic errors add to it; raises ValueError
     where the truth was not kept."""
@@ -398,7 +360,7 @@ def sums_of(cube: Cube | ShardedCube, team: AbstractProcessGroup | None = None) 
     parts = in_parts(cube)
     everyone = (team or SINGLE).exchange(lambda: vars(_own_sums(parts)))
     merged = {}
-    for name in (total.name for total in fields(CubeSums)):
+    for name in everyone[0]:
         merge = _MERGED.get(name, np.logical_or)
         merged[name] = np.asarray(merge.reduce(np.stack([sums[name] for sums in everyone])))
     return CubeSums(**merged)
@@ -429,10 +391,9 @@ def _add(sums: CubeSums, block: Block, widths: Float[ndarray, " bin"]) -> None:
     good = mask == 0
     every = bool(good.all())
     for row in range(rows.start, rows.stop):  # row by row, what is computed stays in the processor's cache
-        own = block.flux[row - rows.start]
-        flux = (own if every else np.where(np.broadcast_to(good, block.shape)[row - rows.start], own, 0)).astype(
-            np.float64
-        )
+        flux = block.flux[row - rows.start].astype(np.float64)
+        if not every:
+            flux = np.where(np.broadcast_to(good, block.shape)[row - rows.start], flux, 0)
         sums.light[row] += flux @ widths
         sums.field[bins] += flux.sum(axis=0)
         sums.brightest[...] = max(sums.brightest, flux.max(initial=0.0))

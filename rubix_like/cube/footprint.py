@@ -198,41 +198,31 @@ def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
     Linear: lambda = CRVAL3 + k CD3_3. Log (FITS paper III, eq. 5): lambda = CRVAL3 exp(k CD3_3 / CRVAL3), so that
     CD3_3 = CRVAL3 dln(lambda). Table (section 6): lambda is read at the number of the pixel in `table_columns`.
     """
-    if bins.sampling == "table":
-        return _table_cards(bins)
-    is_log = bins.sampling == "log"
-    step = bins.first * bins.step * math.log(10.0) if is_log else bins.step
-    return (
-        ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}"),
-        ("CUNIT3", "Angstrom", ""),
-        ("CRPIX3", 1.0, "first bin"),
-        ("CRVAL3", bins.first, "[Angstrom] centre of the first bin"),
-        ("CD1_3", 0.0, ""),
-        ("CD2_3", 0.0, ""),
-        ("CD3_1", 0.0, ""),
-        ("CD3_2", 0.0, ""),
-        ("CD3_3", step, "[Angstrom] CRVAL3 times step in ln" if is_log else "[Angstrom] step"),
-        ("CDELT3", step, "same as CD3_3"),
-        ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
-    )
-
-
-def _table_cards(bins: WavelengthBins) -> tuple[Card, ...]:
-    zeros: tuple[Card, ...] = tuple((name, 0.0, "") for name in ("CD1_3", "CD2_3", "CD3_1", "CD3_2"))
-    return (
-        ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}, by a table"),
-        ("CUNIT3", "Angstrom", "of the table"),
-        ("CRPIX3", 1.0, "first bin"),
-        ("CRVAL3", 1.0, "its number"),
-        *zeros,
-        ("CD3_3", 1.0, "bins"),
-        ("CDELT3", 1.0, "same as CD3_3"),
+    is_log, is_table = bins.sampling == "log", bins.sampling == "table"
+    step, step_words = bins.step, "[Angstrom] step"
+    if is_log:
+        step, step_words = bins.first * bins.step * math.log(10.0), "[Angstrom] CRVAL3 times step in ln"
+    table: tuple[Card, ...] = (
         ("PS3_0", TABLE_NAME, "extension with the table"),
         ("PS3_1", _COORDINATES, "column of its wavelengths"),
         ("PS3_2", _INDEX, "column of the numbers at which they are"),
         ("PV3_1", 1.0, "version of the extension"),
         ("PV3_2", 1.0, "level of the extension"),
         ("PV3_3", 1.0, "axis of the table"),
+    )
+    return (
+        (
+            "CTYPE3",
+            SPECTRAL_TYPE[bins.medium, bins.sampling],
+            f"wavelength in {bins.medium}{', by a table' if is_table else ''}",
+        ),
+        ("CUNIT3", "Angstrom", "of the table" if is_table else ""),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", 1.0, "its number") if is_table else ("CRVAL3", bins.first, "[Angstrom] centre of the first bin"),
+        *((card, 0.0, "") for card in ("CD1_3", "CD2_3", "CD3_1", "CD3_2")),
+        ("CD3_3", 1.0, "bins") if is_table else ("CD3_3", step, step_words),
+        ("CDELT3", 1.0 if is_table else step, "same as CD3_3"),
+        *(table if is_table else ()),
         ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
     )
 

@@ -21,13 +21,6 @@ from rubix_like.runtime.places import found_at
 
 Image = Float[Array | np.ndarray, "y x"]
 
-_OUTPUTS: dict[str, str] = {
-    "write": "rubix_like.cube.files.maps_file:write_maps",
-    "read": "rubix_like.cube.files.maps_file:read_maps",
-}
-"""What writes and reads maps, which this module cannot import: it builds maps itself."""
-
-
 BALMER_LINES: tuple[str, str] = ("Ha", "Hb")
 """The lines of the Balmer decrement."""
 
@@ -248,13 +241,13 @@ class Maps(AbstractGridded, eqx.Module):
         """Write the maps to a FITS file (`rubix_like.cube.files.maps_file.write_maps`) and return its path.
 
         Earlier maps of rubix_like are replaced; any other file only with `overwrite`."""
-        return found_at(_OUTPUTS["write"])(self, path, overwrite=overwrite)
+        return found_at("rubix_like.cube.files.maps_file:write_maps")(self, path, overwrite=overwrite)
 
     @classmethod
     @named_arguments
     def read(cls, path: str | Path) -> "Maps":
         """Read maps written by `write` (`rubix_like.cube.files.maps_file.read_maps`)."""
-        return found_at(_OUTPUTS["read"])(path)
+        return found_at("rubix_like.cube.files.maps_file:read_maps")(path)
 
 
 @dataclass(frozen=True)

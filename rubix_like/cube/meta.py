@@ -82,9 +82,11 @@ class Meta(Mapping[str, MetaValue]):
         return [float(one) * together] * number if isinstance(one, int | float) else None
 
     def __repr__(self) -> str:
-        shown = (
-            f"{key!r}: {_first_line(value) if isinstance(value, str) else repr(value)}" for key, value in self.items()
-        )
+        shown = []
+        for key, value in self.items():
+            lines = value.splitlines() if isinstance(value, str) else ()
+            words = repr(value) if len(lines) < 2 else f"{lines[0] + ' ...'!r} ({len(lines)} lines)"
+            shown.append(f"{key!r}: {words}")
         return f"Meta({{{', '.join(shown)}}})"
 
     def replace(self, **changes: MetaValue) -> "Meta":
@@ -93,12 +95,6 @@ class Meta(Mapping[str, MetaValue]):
 
     def _typed(self) -> frozenset[tuple[str, type, MetaValue]]:
         return frozenset((key, type(value), value) for key, value in self._items)
-
-
-def _first_line(text: str) -> str:
-    """The text as Python writes it; of several lines, such as a configuration, the first and how many there are."""
-    lines = text.splitlines()
-    return repr(text) if len(lines) < 2 else f"{lines[0] + ' ...'!r} ({len(lines)} lines)"
 
 
 def _plain(key: str, value: Any) -> MetaValue:
@@ -137,18 +133,15 @@ class Counters(eqx.Module):
         expect_fields(self)
 
     def __repr__(self) -> str:
-        numbers = {name: number for name, number in vars(self).items() if _is_concrete(number)}
-        if len(numbers) < len(vars(self)):
+        concrete = np.ndarray | np.generic | jax.Array | int | float
+        if any(isinstance(number, Tracer) or not isinstance(number, concrete) for number in vars(self).values()):
             return "Counters(traced)"
         shown = {
-            name: np.array2string(np.asarray(own), formatter={"float_kind": lambda number: f"{number:.7g}"})
-            for name, own in numbers.items()
+            name: np.array2string(np.asarray(number), formatter={"float_kind": lambda value: f"{value:.7g}"})
+            for name, number in vars(self).items()
+            if np.any(number)
         }
-        return f"Counters({', '.join(f'{name}={own}' for name, own in shown.items() if np.any(numbers[name]))})"
-
-
-def _is_concrete(number: object) -> bool:
-    return isinstance(number, np.ndarray | np.generic | jax.Array | int | float) and not isinstance(number, Tracer)
+        return f"Counters({', '.join(f'{name}={number}' for name, number in shown.items())})"
 
 
 class SourceCounters(eqx.Module):
@@ -174,8 +167,8 @@ class SourceCounters(eqx.Module):
 def flat_counters(counters: Mapping[str, SourceCounters]) -> dict[str, Scalar]:
     """The counters of sources as plain numbers for a file, by names like "lines/n_outside", "lines/n_clamped/age"."""
     flat = {}
-    for source, own in counters.items():
-        for name, value in vars(own).items():
+    for source, counts in counters.items():
+        for name, value in vars(counts).items():
             by_axis = {f"/{axis}": number for axis, number in value.items()} if isinstance(value, dict) else {"": value}
             flat |= {f"{source}/{name}{axis}": number for axis, number in by_axis.items()}
     return flat
@@ -186,9 +179,12 @@ def source_counters(flat: Mapping[str, Any]) -> dict[str, SourceCounters]:
     found: dict[str, dict[str, Any]] = {}
     for key, value in flat.items():
         source, name, *axis = key.split("/")
-        own = found.setdefault(source, {"n_clamped": {}, "amount_clamped": {}})
-        own.update({name: jnp.asarray(value)} if not axis else {name: {**own[name], axis[0]: jnp.asarray(value)}})
-    return {source: SourceCounters(**own) for source, own in found.items()}
+        counts = found.setdefault(source, {"n_clamped": {}, "amount_clamped": {}})
+        if axis:
+            counts[name][axis[0]] = jnp.asarray(value)
+        else:
+            counts[name] = jnp.asarray(value)
+    return {source: SourceCounters(**counts) for source, counts in found.items()}
 
 
 @runtime_checkable
@@ -271,35 +267,28 @@ SOURCE_PREFIX: str = "source_counters/"
 Row = tuple[str, str]
 
 
-def split_rows(values: Mapping[str, str | int | float | bool | None]) -> list[Row]:
+def split_rows(values: Mapping[str, MetaValue]) -> list[Row]:
     """The rows of `values`, in their order."""
     rows = []
     for key, value in values.items():
-        lines = [_quoted(line) for line in value.split("\n")] if isinstance(value, str) else [json.dumps(value)]
-        rows.extend((key, line) for line in lines)
+        if not isinstance(value, str):
+            rows.append((key, json.dumps(value)))
+            continue
+        for line in value.split("\n"):
+            printable = line.isascii() and line.isprintable() and line == line.rstrip()
+            rows.append((key, line if printable and _unquoted(line) is line else json.dumps(line)))
     return rows
 
 
-def join_rows(rows: Iterable[Row]) -> dict[str, str | int | float | bool | None]:
+def join_rows(rows: Iterable[Row]) -> dict[str, MetaValue]:
     """The values of rows made by `split_rows`."""
-    lines: dict[str, list[str]] = {}
+    values: dict[str, list[MetaValue]] = {}
     for key, line in rows:
-        lines.setdefault(key, []).append(line)
-    return {key: _value(parts) for key, parts in lines.items()}
+        values.setdefault(key, []).append(_unquoted(line))
+    return {key: parts[0] if len(parts) == 1 else "\n".join(map(str, parts)) for key, parts in values.items()}
 
 
-def _value(lines: list[str]) -> str | int | float | bool | None:
-    if len(lines) == 1:
-        return _unquoted(lines[0])
-    return "\n".join(str(_unquoted(line)) for line in lines)
-
-
-def _quoted(line: str) -> str:
-    printable = line.isascii() and line.isprintable() and line == line.rstrip()
-    return line if printable and _unquoted(line) is line else json.dumps(line)
-
-
-def _unquoted(line: str) -> str | int | float | bool | None:
+def _unquoted(line: str) -> MetaValue:
     """The scalar that `line` is in JSON, else `line` itself."""
     try:
         value = json.loads(line)

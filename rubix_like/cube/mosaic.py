@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,14 +32,8 @@ from rubix_like.runtime.words import format_bytes
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
 
-_SHARED = ("bins", "lsf_fwhm")
-"""Fields of a cube that all pointings have alike."""
-
 _SEEN_ALIKE = ("redshift", "inclination", "position_angle")
 """Entries of a cube on how the galaxy is seen, which all pointings have alike."""
-
-_TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
-"""Entries of a cube that a mean of several does not have."""
 
 _BLOCK_VOXELS = 1 << 22
 
@@ -82,6 +75,14 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     errors = [name for name in first.contributions if all(name in cube.contributions for cube in cubes)]
     images = grid.footprint.images
     ra, dec = grid.center
+    reference, noise = grid.reference, None
+    if first.variance is not None and all(cube.correlations is None for cube in cubes):  # else unknown
+        pointings = (
+            PointingNoise(cube.variance, cube.mask, weight, cube.fibres, _field(cube, reference))
+            for cube, weight in zip(cubes, weights, strict=True)
+            if cube.variance is not None
+        )
+        noise = MosaicNoise.of(tuple(pointings), grid)
     pointing = dict.fromkeys(("pointing", "pointing_name", "pointing_east", "pointing_north"))
     return Cube(
         flux=images(flux),
@@ -93,11 +94,13 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
         meta=first.meta.replace(
             **{"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing},
-            **_TARGET,
+            signal_to_noise=None,
+            signal_to_noise_definition=None,
             n_pointings=len(cubes),
         ),
-        noise_sources=_noise(cubes, grid, weights),
-        **{name: getattr(first, name) for name in _SHARED},
+        noise_sources=noise,
+        bins=first.bins,
+        lsf_fwhm=first.lsf_fwhm,
     )
 
 
@@ -114,7 +117,6 @@ def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
 
 
 def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
-    """The grid of the mosaic, and the cubes with their overlaps with it."""
     meta = cubes[0].meta
     names = ("reference_ra", "reference_dec") if meta.get("reference_ra") is not None else ("ra", "dec")
     reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
@@ -148,22 +150,7 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
     return grid, layers
 
 
-def _noise(cubes: Sequence[Cube], grid: MosaicGrid, weights: Float[ndarray, "pointing wave"]) -> MosaicNoise | None:
-    """The noise of a mosaic; None without noise, and of cubes read with correlations: those between pointings are
-    unknown."""
-    if cubes[0].variance is None or any(own.correlations is not None for own in cubes):
-        return None
-    reference = grid.reference
-    parts = (
-        PointingNoise(own.variance, own.mask, weight, own.fibres, _field(own, reference))
-        for own, weight in zip(cubes, weights, strict=True)
-        if own.variance is not None
-    )
-    return MosaicNoise.of(tuple(parts), grid)
-
-
 def _field(cube: Cube, reference: tuple[float, float]) -> Field:
-    """The field of a cube in the plane of the reference, from its header."""
     ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), cube.footprint)
 
@@ -241,20 +228,19 @@ def _mean_velocity(
         own_light = np.where(np.isfinite(velocity), np.maximum(white_light(cube).ravel(), 0.0), 0.0)
         light = light + overlap @ own_light
         weighted = weighted + overlap @ (own_light * np.nan_to_num(velocity))
-    mean = np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan)
-    return grid.footprint.images(mean)
+    return grid.footprint.images(np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan))
 
 
 def _check_alike(cubes: Sequence[Cube]) -> None:
-    """Raise ValueError unless the cubes are of one instrument and all, or none, have a variance."""
     if len(cubes) == 0:
         raise ValueError("cubes: expected at least one cube, got none")
     first = cubes[0]
     for number, cube in enumerate(cubes[1:], start=2):
+        widths = [np.nan if each.lsf_fwhm is None else np.asarray(each.lsf_fwhm) for each in (cube, first)]
         same = {
             "pixel_scale": cube.pixel_scale == first.pixel_scale,
             "wavelength bins": cube.bins.agrees(first.bins),
-            "lsf_fwhm": _equal(cube.lsf_fwhm, first.lsf_fwhm),
+            "lsf_fwhm": np.shape(widths[0]) == np.shape(widths[1]) and np.allclose(*widths, rtol=1e-6, equal_nan=True),
             "variance (all or none)": (cube.variance is None) == (first.variance is None),
             **{name: cube.meta.get(name) == first.meta.get(name) for name in _SEEN_ALIKE},
         }
@@ -284,10 +270,3 @@ def _check_noise(cubes: Sequence[Cube]) -> None:
                 first,
                 number,
             )
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if one is None or other is None:
-        return one is other
-    left, right = np.asarray(one), np.asarray(other)
-    return left.shape == right.shape and np.allclose(left, right, rtol=1e-6)

@@ -255,9 +255,8 @@ class MosaicNoise(eqx.Module):
 
     def within(self, rows: slice, columns: slice) -> "MosaicNoise":
         """That of some spaxels."""
-        return MosaicNoise(
-            self.pointings, self.grid, self.bins, _within(self.rows, rows), _within(self.columns, columns)
-        )
+        kept = _within(self.rows, rows), _within(self.columns, columns)
+        return MosaicNoise(self.pointings, self.grid, self.bins, *kept)
 
     def linear_map(self, bin_: int) -> tuple[Any, Float[ndarray, " source"], tuple[int, int]]:
         """W (spaxel, source) as a scipy CSR array, V (source,) and the shape of the spaxels, in one bin."""

@@ -4,6 +4,8 @@ Where images have several `cells` along the side of a spaxel, the PSF takes ligh
 """
 
 import itertools
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,7 +28,11 @@ def blur_separable(
     exact = lax.Precision.HIGHEST
     parts, (n_y, n_x, _) = [], images.shape
     for share, kernel in weights:
-        rows, columns = (_band(scaled, size, cells) for scaled, size in ((share * kernel, n_y), (kernel, n_x)))
+        offsets = (
+            jnp.arange(size)[None, :] - cells * jnp.arange((size - len(kernel)) // cells + 1)[:, None]
+            for size in (n_y, n_x)
+        )
+        rows, columns = (_looked_up(own, at) for own, at in zip((share * kernel, kernel), offsets, strict=True))
         part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
         parts.append(jnp.einsum("ij,yjk->yik", columns, part, precision=exact))
     return sum(parts[1:], start=parts[0])
@@ -42,10 +48,11 @@ def refine(
     on the cell `reach` before the first that comes out, the others every `n_step` cells.
     """
     exact = lax.Precision.HIGHEST
-    rows, columns = (
-        jax.vmap(lambda row, sizes=sizes: _shares(row, n_step, *sizes))(weights)
-        for sizes in zip(inner, layers.shape[1:3], strict=True)
+    offsets = (
+        jnp.arange(size)[:, None] + weights.shape[1] - 1 - n_step * jnp.arange(outer)[None, :]
+        for size, outer in zip(inner, layers.shape[1:3], strict=True)
     )
+    rows, columns = (jax.vmap(partial(_looked_up, offset=offset))(weights) for offset in offsets)
     part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)
     return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
 
@@ -63,7 +70,7 @@ def blur_groups(
     """Images in groups of these sizes, one after the other, each convolved with the PSF of its group: by FFT or by
     shifted sums, whichever is cheaper by the sizes."""
     if cells > 1:
-        parts = [blur_groups(own, _of_phase(psfs, phase, cells), sizes) for phase, own in _phases(images, cells)]
+        parts = [blur_groups(own, psf, sizes) for own, psf in _by_phase(images, psfs, cells)]
         return sum(parts[1:], start=parts[0])
     n_y, n_x, _ = images.shape
     side = psfs.shape[1]
@@ -86,7 +93,7 @@ def blur_each(
 ) -> Float[Array, "inner_y inner_x k"]:
     """Image k convolved with its own PSF, sum over nodes of shares[k] psfs, by FFT."""
     if cells > 1:
-        parts = [blur_each(own, _of_phase(psfs, phase, cells), shares) for phase, own in _phases(images, cells)]
+        parts = [blur_each(own, psf, shares) for own, psf in _by_phase(images, psfs, cells)]
         return sum(parts[1:], start=parts[0])
     side = psfs.shape[1]
     spectra = jnp.fft.rfft2(psfs, _fft_shape(*images.shape[:2]))
@@ -99,16 +106,10 @@ def blur_each(
     return jnp.moveaxis(lax.map(one, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
 
 
-def _phases(images: Float[Array, "y x k"], cells: int) -> list[tuple[tuple[int, int], Array]]:
-    """The cells at each place within their spaxels, as images on spaxels."""
-    places = itertools.product(range(cells), repeat=2)
-    return [((row, column), images[row::cells, column::cells]) for row, column in places]
-
-
-def _of_phase(psf: Array, phase: tuple[int, int], cells: int) -> Array:
-    """The PSF applied to the cells at one place within their spaxels."""
-    row, column = (cells - 1 - place for place in phase)
-    return psf[..., row::cells, column::cells]
+def _by_phase(images: Float[Array, "y x k"], psfs: Array, cells: int) -> Iterator[tuple[Array, Array]]:
+    """The cells at each place within their spaxels, as images on spaxels, and the PSFs applied to them."""
+    for row, column in itertools.product(range(cells), repeat=2):
+        yield images[row::cells, column::cells], psfs[..., cells - 1 - row :: cells, cells - 1 - column :: cells]
 
 
 def _fft_shape(n_y: int, n_x: int) -> tuple[int, int]:
@@ -135,19 +136,6 @@ def _by_shifts(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) ->
 
     numbers = jnp.arange(side**2, dtype=jnp.int32)
     return lax.scan(add, jnp.zeros_like(images, shape=shape), numbers)[0]
-
-
-def _shares(weights: Float[Array, " offset"], n_step: int, inner: int, outer: int) -> Float[Array, "inner outer"]:
-    """Matrix with `weights`, each column `n_step` rows further down."""
-    offset = jnp.arange(inner)[:, None] + len(weights) - 1 - n_step * jnp.arange(outer)[None, :]
-    return _looked_up(weights, offset)
-
-
-def _band(weights: Float[Array, " offset"], size: int, cells: int = 1) -> Float[Array, "inner outer"]:
-    """Matrix with `weights`, each row `cells` columns further on, shape ((size - len(weights)) / cells + 1, size)."""
-    inner = (size - len(weights)) // cells + 1
-    offset = jnp.arange(size)[None, :] - cells * jnp.arange(inner)[:, None]
-    return _looked_up(weights, offset)
 
 
 def _looked_up(weights: Float[Array, " offset"], offset: Int[Array, "inner outer"]) -> Float[Array, "inner outer"]:

@@ -18,10 +18,6 @@ ENOUGH: int = 100
 """Stars in a resolution element from which on points are painted: their number scatters by 10 %."""
 
 _MOST_STARS = 0.9
-_PSF_IMAGE = "rubix_like.instrument.psf_images:load_psf_image"
-_AREA = "rubix_like.instrument.psf_images:effective_area"
-"""Looked up where there is one: it imports what reading a galaxy needs not."""
-
 _AXES = ((0, 1), (1, 2), (2, 0))
 _STARS = "stars"
 
@@ -56,7 +52,11 @@ class Crowding(NamedTuple):
     def typical(self) -> float:
         """The median number in those elements, the fullest, that hold nine tenths of the stars; of the three views the
         one in the middle. Infinite where no star is in the field."""
-        return float(np.median([_median_of_most(own) for own in self.counts]))
+        medians = []
+        for fullest in -np.sort(-self.counts):
+            held = int(np.searchsorted(np.cumsum(fullest), _MOST_STARS * fullest.sum())) + 1
+            medians.append(float(np.median(fullest[:held])) if fullest.any() else np.inf)
+        return float(np.median(medians))
 
     @property
     def is_sparse(self) -> bool:
@@ -80,19 +80,18 @@ def element_side(instrument: InstrumentSettings, pipeline: PipelineSettings) -> 
     if psf is None or not pipeline.blurs:
         return pixel_scale
     if psf.kind == "image":
-        area = min(_area_of(*found_at(_PSF_IMAGE)(place)[:2]) for place in psf.every_place)
+        area = np.inf
+        for place in psf.every_place:
+            images, side, _ = found_at("rubix_like.instrument.psf_images:load_psf_image")(place)
+            light = images.sum(axis=(1, 2)) ** 2 / np.sum(images**2, axis=(1, 2))
+            area = min(area, side**2 * float(light.min()))
     elif psf.kind == "adaptive":
         middle = (instrument.wavelength.start + instrument.wavelength.stop) / 2
-        area = min(found_at(_AREA)(place.optics, middle) for place in psf.every_place)
+        effective_area = found_at("rubix_like.instrument.psf_images:effective_area")
+        area = min(effective_area(place.optics, middle) for place in psf.every_place)
     else:
         area = 4 * np.pi * (psf.narrowest / FWHM_PER_SIGMA) ** 2
     return max(pixel_scale, float(np.sqrt(area)))
-
-
-def _area_of(images: Float[ndarray, "plane row column"], side: float) -> float:
-    """The smallest effective area (arcsec^2) among images on pixels of this side."""
-    planes = images.reshape(len(images), -1)
-    return side**2 * float(np.min(planes.sum(axis=1) ** 2 / np.sum(planes**2, axis=1)))
 
 
 class DepositChoice(NamedTuple):
@@ -129,41 +128,22 @@ def choose_deposit(
         f"({ENOUGH} are enough)"
     )
     if n_lacking:
-        return DepositChoice(
-            "nearest",
-            f"few stars in a resolution element ({number}), but no smoothing lengths",
-            Note(
-                "deposit.grainy",
-                f"the galaxy looks grainy: {few}, and there are no smoothing lengths to smooth them by; read the "
-                f"galaxy by the run's configuration, all at once (rl.load_galaxy(config), engine.slab: all), or give "
-                f"them",
-                WARNING,
-            ),
+        words = (
+            f"the galaxy looks grainy: {few}, and there are no smoothing lengths to smooth them by; read the galaxy by "
+            f"the run's configuration, all at once (rl.load_galaxy(config), engine.slab: all), or give them"
         )
-    return DepositChoice(
-        "smoothed",
-        f"few stars in a resolution element ({number})",
-        Note(
-            "deposit.smoothed",
-            f"stars are smoothed by their smoothing lengths (engine.deposit: auto): {few}; engine.deposit: nearest "
-            f"paints them as points",
-        ),
+        reason = f"few stars in a resolution element ({number}), but no smoothing lengths"
+        return DepositChoice("nearest", reason, Note("deposit.grainy", words, WARNING))
+    words = (
+        f"stars are smoothed by their smoothing lengths (engine.deposit: auto): {few}; engine.deposit: nearest paints "
+        f"them as points"
     )
+    reason = f"few stars in a resolution element ({number})"
+    return DepositChoice("smoothed", reason, Note("deposit.smoothed", words))
 
 
 def _counted(x: Float[ndarray, " particle"], y: Float[ndarray, " particle"], n_x: int, n_y: int) -> ndarray:
-    """How many places (in elements from the centre) lie in each of n_y x n_x elements."""
     column, row = np.floor(x + n_x / 2), np.floor(y + n_y / 2)
     inside = (column >= 0) & (column < n_x) & (row >= 0) & (row < n_y)
     element = np.where(inside, row * n_x + column, n_x * n_y).astype(np.int64)
     return np.bincount(element, minlength=n_x * n_y + 1)[:-1]
-
-
-def _median_of_most(counts: Int[ndarray, " element"]) -> float:
-    """The median of the fullest elements that together hold most of all."""
-    total = int(counts.sum())
-    if not total:
-        return np.inf
-    fullest = np.sort(counts)[::-1]
-    held = int(np.searchsorted(np.cumsum(fullest), _MOST_STARS * total)) + 1
-    return float(np.median(fullest[:held]))

@@ -16,7 +16,7 @@ from rubix_like.config import PSFSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
-from rubix_like.instrument.psf import PSF, USUAL_CHANGE, PSFParameters, of_file
+from rubix_like.instrument.psf import PSF, USUAL_CHANGE, PSFParameters, node_shares, of_file
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.mesh import varying
 
@@ -62,7 +62,12 @@ class FieldPSF(eqx.Module):
         if not settings.is_profile:
             apart = [PSF.build(place, *planned) for place in every]
             if settings.kind == "image":
-                _check_wavelengths(apart)
+                tables = [[] if each.nodes is None else np.asarray(each.nodes.ends).tolist() for each in apart]
+                for other in (table for table in tables if table != tables[0]):
+                    raise ConfigError(
+                        f"instrument.psf.field: expected files with the same wavelengths at all places, got planes at "
+                        f"{tables[0]} and at {other} Angstrom; give psf.wavelength, or compute them for the same ones"
+                    )
             largest = max(apart, key=lambda each: each.reach)
             nodes = max(
                 (each.nodes for each in apart if each.nodes is not None), key=lambda nodes: nodes.n_node, default=None
@@ -121,7 +126,7 @@ class FieldPSF(eqx.Module):
         """The weights of each place along the rows and along the columns of a footprint: products of both."""
         along_x, along_y = footprint.centres(jnp)
         rows, columns = (
-            _hats(place, jnp.asarray(nodes, place.dtype)) for place, nodes in ((along_y, self.y), (along_x, self.x))
+            node_shares(at, jnp.asarray(nodes, at.dtype)).T for at, nodes in ((along_y, self.y), (along_x, self.x))
         )
         return jnp.repeat(rows, len(self.x), axis=0), jnp.tile(columns, (len(self.y), 1))
 
@@ -145,17 +150,6 @@ class FieldPSF(eqx.Module):
         return lax.scan(lambda total, own: (total + one(*own), None), start, places)[0]
 
 
-def _check_wavelengths(apart: list[PSF]) -> None:
-    """Raise ConfigError where the images of the places are those of other wavelengths."""
-    tables = [[] if own.nodes is None else np.asarray(own.nodes.ends).tolist() for own in apart]
-    other = next((own for own in tables if own != tables[0]), None)
-    if other is not None:
-        raise ConfigError(
-            f"instrument.psf.field: expected files with the same wavelengths at all places, got planes at {tables[0]} "
-            f"and at {other} Angstrom; give psf.wavelength, or compute them for the same ones"
-        )
-
-
 def _ratios(settings: PSFSettings) -> tuple[Float[ndarray, "place *table"], Float[ndarray, "place *table"]]:
     """FWHM, and beta - 1, of every place relative to those of the settings."""
     places = sorted(settings.field or (), key=lambda own: own.at[::-1])
@@ -170,13 +164,6 @@ def _ratios(settings: PSFSettings) -> tuple[Float[ndarray, "place *table"], Floa
     base = along([settings.beta])
     beta = along([settings.beta if own.beta is None else own.beta for own in places])
     return width, (beta - 1.0) / (base - 1.0)
-
-
-def _hats(place: Float[Array, " n"], nodes: Float[Array, " node"]) -> Float[Array, "node n"]:
-    """Weights of a linear interpolation between nodes, constant beyond the first and the last."""
-    if len(nodes) == 1:
-        return jnp.ones((1, len(place)), place.dtype)
-    return jax.vmap(lambda row: jnp.interp(place, nodes, row))(jnp.eye(len(nodes), dtype=place.dtype))
 
 
 _LEFT_OUT = 1e-5

@@ -72,14 +72,24 @@ def read_mask(path: Path, shape: tuple[int, int]) -> Bool[ndarray, "y x"]:
     Raises ConfigError that names the key and the file where it cannot be read, has another shape, holds values that
     are not finite, or leaves no spaxel.
     """
-    image = _read_image(path.expanduser())
+    path = path.expanduser()
+    try:
+        if path.suffix == ".npy":
+            images = [np.load(path, allow_pickle=False)]
+        else:
+            with opened_fits(path, quiet=True) as hdus:
+                images = [np.asarray(hdu.data) for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
+            images = [image for image in images if image.ndim == 2]
+    except UNREADABLE as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
+        raise _refusal(path, "a readable FITS image or .npy file", f"an error: {reason}") from error
+    if not images:
+        raise _refusal(path, "a 2-D image", "none")
+    image = images[0]
     if image.shape != shape:
         came = " x ".join(str(length) for length in reversed(image.shape)) or "one number"
-        raise _refusal(
-            path,
-            f"a mask of the field's {shape[1]} x {shape[0]} spaxels",
-            f"{came} (change the file or instrument.fov)",
-        )
+        wanted = f"a mask of the field's {shape[1]} x {shape[0]} spaxels"
+        raise _refusal(path, wanted, f"{came} (change the file or instrument.fov)")
     if image.dtype.kind not in "biuf" or not np.isfinite(image).all():
         raise _refusal(path, "finite numbers (0 is outside)", f"others, of type {image.dtype}")
     inside = image != 0
@@ -97,21 +107,6 @@ def aperture_sides(settings: ApertureSettings, fov: tuple[float, float]) -> tupl
     shape, narrow = settings.shape, min(fov)
     width = settings.size[0] if settings.size else fov[0] if shape == "hexagon" else narrow
     return width, width * (FLAT_PER_CORNER if shape == "hexagon" else 1.0)
-
-
-def _read_image(path: Path) -> ndarray:
-    try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        with opened_fits(path, quiet=True) as hdus:
-            images = [np.asarray(hdu.data) for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
-    except UNREADABLE as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
-        raise _refusal(path, "a readable FITS image or .npy file", f"an error: {reason}") from error
-    images = [image for image in images if image.ndim == 2]
-    if not images:
-        raise _refusal(path, "a 2-D image", "none")
-    return images[0]
 
 
 def _refusal(path: Path, expected: str, came: str) -> ConfigError:

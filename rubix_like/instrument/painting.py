@@ -103,24 +103,18 @@ class SeenWidth(eqx.Module):
         if abs(effective - fwhm) <= _NOTED * fwhm:
             return ()
         if effective < fwhm:
-            return (
-                Note(
-                    "psf.narrower_than_spaxel",
-                    f"the PSF of {fwhm:.3g} arcsec is too narrow for engine.deposit '{deposit}', which moves stars to "
-                    f"the middles of spaxels: on average they are seen with an FWHM of {effective:.3g} arcsec (both "
-                    f"before the spaxel's box); take engine.deposit: tsc",
-                    WARNING,
-                ),
+            words = (
+                f"the PSF of {fwhm:.3g} arcsec is too narrow for engine.deposit '{deposit}', which moves stars to the "
+                f"middles of spaxels: on average they are seen with an FWHM of {effective:.3g} arcsec (both before the "
+                f"spaxel's box); take engine.deposit: tsc"
             )
+            return (Note("psf.narrower_than_spaxel", words, WARNING),)
         remedy = f"engine.oversampling: {2 * cells}" if deposit in ("tsc", "smoothed") else "engine.deposit: tsc"
-        return (
-            Note(
-                "psf.widened",
-                f"engine.deposit '{deposit}' spreads stars beside the PSF: on average they are seen with an FWHM of "
-                f"{effective:.3g} instead of {fwhm:.3g} arcsec (both before the spaxel's box); for less take {remedy}",
-                WARNING,
-            ),
+        words = (
+            f"engine.deposit '{deposit}' spreads stars beside the PSF: on average they are seen with an FWHM of "
+            f"{effective:.3g} instead of {fwhm:.3g} arcsec (both before the spaxel's box); for less take {remedy}"
         )
+        return (Note("psf.widened", words, WARNING),)
 
 
 def seen_width(instrument: InstrumentSettings, painting: Painting, wavelength: float) -> SeenWidth | None:

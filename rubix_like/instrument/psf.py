@@ -95,7 +95,11 @@ class PSF(eqx.Module):
         range_ = float(wavelength[0]), float(wavelength[-1])
         image, nodes, own_sharpening = None, None, 0.0
         if settings.is_profile:
-            nodes, reach, lost = _of_profile(settings, pixel_scale, range_, change)
+            every = settings.every_place
+            if table is not None:
+                widths = np.concatenate([place.width_table for place in every])
+                nodes = WavelengthNodes.of_table(table, widths, range_, change)
+            reach, lost = (max(own) for own in zip(*(_reach(place, pixel_scale) for place in every), strict=True))
         else:
             given = None if like is None else (like.reach, like.nodes)
             image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
@@ -216,6 +220,8 @@ def moffat_lost(radius: float, fwhm: float, beta: float) -> float:
 
 def node_shares(wavelength: Float[Array, " wave"], nodes: Float[Array, " node"]) -> Float[Array, "wave node"]:
     """Weights of a linear interpolation between nodes, constant beyond the first and the last."""
+    if len(nodes) == 1:
+        return jnp.ones((len(wavelength), 1), nodes.dtype)
     return jax.vmap(lambda row: jnp.interp(wavelength, nodes, row), out_axes=1)(jnp.eye(len(nodes), dtype=nodes.dtype))
 
 
@@ -249,20 +255,7 @@ def _check_reach(reach: int, settings: PSFSettings, pixel_scale: float) -> None:
 
 
 def _least_beta(settings: PSFSettings) -> Float[ndarray, ""] | None:
-    """The exponent of the widest wings; None of Gaussians."""
     return np.asarray(settings.width_table[1].min()) if settings.kind == "moffat" else None
-
-
-def _of_profile(
-    settings: PSFSettings, pixel_scale: float, range_: tuple[float, float], change: float
-) -> tuple[WavelengthNodes | None, int, float]:
-    """Nodes, reach and the light beyond, for the profiles of all places."""
-    every, nodes = settings.every_place, None
-    if settings.wavelength is not None:
-        widths = np.concatenate([own.width_table for own in every])
-        nodes = WavelengthNodes.of_table(np.asarray(settings.wavelength), widths, range_, change)
-    reach, lost = (max(own) for own in zip(*(_reach(own, pixel_scale) for own in every), strict=True))
-    return nodes, reach, lost
 
 
 def _of_image(
@@ -279,22 +272,16 @@ def _of_image(
         found = adaptive_images(settings.optics, pixel_scale, range_, settings.enclosed, cells, given)
         return found._replace(nodes=None) if range_[0] == range_[1] else found
     planes, scale, table = load_psf_image(settings)
-    _check_planes(settings, table, range_)
+    if table is not None and not (table[0] <= range_[1] and table[-1] >= range_[0]):
+        raise ConfigError(
+            f"instrument.psf.file: expected planes at the detector's wavelengths, {range_[0]:.6g} to {range_[1]:.6g} "
+            f"Angstrom, got planes from {table[0]:.6g} to {table[-1]:.6g} Angstrom in {settings.file}; compute them "
+            f"for this range, change instrument.wavelength, or give psf.wavelength where the file has another unit"
+        )
     warn_off_centre(planes, scale, settings.file)
     least = 0 if like is None else like[0]
     image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, cells, least)
     return image, None if table is None else WavelengthNodes(table, degree=1), reach, lost
-
-
-def _check_planes(settings: PSFSettings, table: Float[ndarray, " plane"] | None, range_: tuple[float, float]) -> None:
-    """Raise ConfigError for images of other wavelengths than the detector's."""
-    if table is None or (table[0] <= range_[1] and table[-1] >= range_[0]):
-        return
-    raise ConfigError(
-        f"instrument.psf.file: expected planes at the detector's wavelengths, {range_[0]:.6g} to {range_[1]:.6g} "
-        f"Angstrom, got planes from {table[0]:.6g} to {table[-1]:.6g} Angstrom in {settings.file}; compute them for "
-        f"this range, change instrument.wavelength, or give psf.wavelength where the file has another unit"
-    )
 
 
 def _enclosing_radius(enclosed: float, beta: Float[ndarray, "..."] | None) -> Float[ndarray, "..."]:

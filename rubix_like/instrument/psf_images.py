@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,15 +175,9 @@ def on_spaxels(
         )
     reach = max(int(enough[0]) if len(enough) else widest, least)
     lost = max(1.0 - float(enclosing[min(reach, widest)]), 0.0)
-    return _in_boxes(light, scale, cell_offsets(reach, cells, TAPS)), reach, lost
-
-
-def _in_boxes(
-    light: Float[ndarray, "plane row column"], scale: float, places: Float[ndarray, " place"]
-) -> Float[ndarray, "plane place place"]:
-    """Light in spaxels at `places` (in spaxels from the middle) along both axes."""
+    places = cell_offsets(reach, cells, TAPS)
     rows, columns = (_overlap(size, scale, places) for size in light.shape[1:])
-    return np.einsum("ij,pjk,lk->pil", rows, light, columns)
+    return np.einsum("ij,pjk,lk->pil", rows, light, columns), reach, lost
 
 
 def _overlap(
@@ -271,14 +265,10 @@ def optical_transfer(
     """
     distance = np.hypot(x, y)
     scale = (optics.wavelength / wavelength) ** 2
-    return _pupil(optics, distance) * np.exp(-scale * _phase_lost(optics, distance, np.arctan2(x, y)))
-
-
-def _pupil(optics: AdaptiveOptics, distance: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
-    """Overlap of two annuli at a distance (m), 1 at 0."""
     outer, inner = optics.diameter / 2, optics.diameter / 2 * optics.obstruction
-    whole = _lens(outer, outer, distance) - 2 * _lens(outer, inner, distance) + _lens(inner, inner, distance)
-    return whole / (np.pi * (outer**2 - inner**2))
+    pupil = _lens(outer, outer, distance) - 2 * _lens(outer, inner, distance) + _lens(inner, inner, distance)
+    pupil /= np.pi * (outer**2 - inner**2)
+    return pupil * np.exp(-scale * _phase_lost(optics, distance, np.arctan2(x, y)))
 
 
 def _lens(first: float, second: float, distance: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
@@ -390,9 +380,14 @@ def adaptive_images(
 
     def make() -> dict[str, ndarray]:
         reach, lost = _reach(optics, pixel_scale, range_, enclosed, 0 if like is None else like[0])
-        of_one = _Imager(optics, pixel_scale, reach, cell_offsets(reach, cells, TAPS), {})
-        nodes = of_one.nodes(range_) if like is None else like[1]
-        image = np.stack([of_one(own) for own in nodes.wavelength])
+        offset = cell_offsets(reach, cells, TAPS)
+
+        @functools.cache
+        def of_one(wavelength: float) -> Float[ndarray, "place place"]:
+            return _Grid.of(optics, pixel_scale, wavelength, _ALIASED * (2 * reach + 1)).image(offset)
+
+        nodes = _fewest_nodes(range_, of_one) if like is None else like[1]
+        image = np.stack([of_one(float(own)) for own in nodes.wavelength])
         return {
             "image": image,
             "ends": np.asarray(nodes.ends),
@@ -497,40 +492,21 @@ def _reach(
     )
 
 
-class _Imager(NamedTuple):
-    """The image at one wavelength (Angstrom), for a reach in spaxels, at these places (spaxels); `made` before."""
-
-    optics: AdaptiveOptics
-    pixel_scale: float
-    reach: int
-    offset: Float[ndarray, " place"]
-    made: dict[float, ndarray]
-
-    def __call__(self, wavelength: float) -> Float[ndarray, "place place"]:
-        own = float(wavelength)
-        if own not in self.made:
-            grid = _Grid.of(self.optics, self.pixel_scale, own, _ALIASED * (2 * self.reach + 1))
-            self.made[own] = grid.image(self.offset)
-        return self.made[own]
-
-    def nodes(self, range_: tuple[float, float]) -> WavelengthNodes:
-        """The fewest pieces of the range between whose nodes polynomials suffice."""
-        if range_[0] == range_[1]:
-            return WavelengthNodes(np.array(range_[:1]), _DEGREE)
-        n_piece = 1
-        while True:
-            nodes = WavelengthNodes(np.linspace(*range_, n_piece + 1), _DEGREE)
-            if n_piece == _MOST_PIECES or self._error(nodes) <= _BETWEEN_NODES:
-                return nodes
-            n_piece *= 2
-
-    def _error(self, nodes: WavelengthNodes) -> float:
-        """The largest error midway between the nodes of the first piece, which changes most."""
-        own = nodes.wavelength[: nodes.degree + 1]
-        images, between = np.stack([self(one) for one in own]), (own[1:] + own[:-1]) / 2
-        shares = nodes.shares(between, np)[:, : nodes.degree + 1]
-        exact = np.stack([self(one) for one in between])
-        return float(np.abs(np.einsum("bn,nyx->byx", shares, images) - exact).max() / exact.max())
+def _fewest_nodes(range_: tuple[float, float], of_one: Callable[[float], ndarray]) -> WavelengthNodes:
+    """The fewest pieces of the range between whose nodes polynomials suffice, by the largest error midway between the
+    nodes of the first piece, which changes most."""
+    if range_[0] == range_[1]:
+        return WavelengthNodes(np.array(range_[:1]), _DEGREE)
+    n_piece = 1
+    while True:
+        nodes = WavelengthNodes(np.linspace(*range_, n_piece + 1), _DEGREE)
+        first = nodes.wavelength[: _DEGREE + 1]
+        between = (first[1:] + first[:-1]) / 2
+        images, exact = (np.stack([of_one(float(own)) for own in places]) for places in (first, between))
+        found = np.einsum("bn,nyx->byx", nodes.shares(between, np)[:, : _DEGREE + 1], images)
+        if n_piece == _MOST_PIECES or np.abs(found - exact).max() <= _BETWEEN_NODES * exact.max():
+            return nodes
+        n_piece *= 2
 
 
 class _Grid(NamedTuple):

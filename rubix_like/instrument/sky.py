@@ -148,7 +148,14 @@ def _table_of(name: str) -> Sky | None:
         table = found_at("astropy.table:Table").read(path, format="ascii.ecsv" if path.suffix == ".ecsv" else "fits")
         wavelength, emission, transmission = _columns(table)
         fwhm = np.full_like(wavelength, _EMBEDDED_FWHM.get(name, 0.0))
-        return _checked(Sky(name, wavelength, emission, transmission, fwhm))
+        for what, values in zip(_COLUMNS, (wavelength, emission, transmission), strict=True):
+            if len(values) < 2 or not np.all(np.isfinite(values)) or np.any(values < 0):
+                raise ValueError(f"its {what} is not two or more finite values >= 0")
+        if np.any(np.diff(wavelength) <= 0):
+            raise ValueError("its wavelengths do not increase")
+        if np.any(transmission > 1):
+            raise ValueError("its transmission is above 1")
+        return Sky(name, wavelength, emission, transmission, fwhm)
     except UNREADABLE as error:
         raise ConfigError(
             f"noise.exposure.sky: expected a table of the sky in {path}, but {reason_of(error)}"
@@ -156,32 +163,19 @@ def _table_of(name: str) -> Sky | None:
 
 
 def _columns(table: "Table") -> tuple[ndarray, ndarray, ndarray]:
-    """Wavelength, emission and transmission (1 where there is no such column) in the units of `Sky`."""
-    wavelength, emission, transmission = (_quantity(table, what) for what in _COLUMNS)
-    if wavelength is None or emission is None:
-        raise ValueError(f"it has the columns {', '.join(table.colnames)} and not wavelength and emission")
-    per_spaxel = units.Quantity(emission * units.Unit("arcsec2"))
-    photons = per_spaxel.to_value("photon / (s m2 um)", equivalencies=units.spectral_density(wavelength))
-    fraction = np.ones(len(table)) if transmission is None else np.asarray(transmission.to_value(""))
-    return np.asarray(wavelength.to_value("Angstrom")), np.asarray(photons), fraction
-
-
-def _quantity(table: "Table", what: str) -> units.Quantity | None:
-    """A column under any of its names, in float64, with its own or the assumed unit; None if there is none."""
-    for name, assumed in _COLUMNS[what].items():
-        if name in table.colnames:
+    found: dict[str, units.Quantity] = {}
+    for what, names in _COLUMNS.items():
+        for name in (name for name in names if name in table.colnames and what not in found):
             column: Any = table[name]
-            return units.Quantity(np.asarray(column, dtype=np.float64), column.unit or assumed)
-    return None
-
-
-def _checked(sky: Sky) -> Sky:
-    for name in ("wavelength", "emission", "transmission"):
-        value = getattr(sky, name)
-        if len(value) < 2 or not np.all(np.isfinite(value)) or np.any(value < 0):
-            raise ValueError(f"its {name} is not two or more finite values >= 0")
-    if np.any(np.diff(sky.wavelength) <= 0):
-        raise ValueError("its wavelengths do not increase")
-    if np.any(sky.transmission > 1):
-        raise ValueError("its transmission is above 1")
-    return sky
+            found[what] = units.Quantity(np.asarray(column, dtype=np.float64), column.unit or names[name])
+    if not {"wavelength", "emission"} <= set(found):
+        raise ValueError(f"it has the columns {', '.join(table.colnames)} and not wavelength and emission")
+    wavelength = found["wavelength"]
+    per_spaxel = units.Quantity(found["emission"] * units.Unit("arcsec2"))
+    photons = per_spaxel.to_value("photon / (s m2 um)", equivalencies=units.spectral_density(wavelength))
+    transmission = found.get("transmission", units.Quantity(np.ones(len(table))))
+    return (
+        np.asarray(wavelength.to_value("Angstrom")),
+        np.asarray(photons),
+        np.asarray(transmission.to_value("")),
+    )

@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from rubix_like.cube.views.cutting import circle_overlap
+from rubix_like.physics.discs import disc_overlap
 
 N_POINT = 200
+
+
+def circle_overlap(x, y, radius):
+    """Area that unit squares about the grid of `x` and `y` share with a circle about the origin."""
+    right, upper = x[None, :] + 0.5, y[:, None] + 0.5
+    return disc_overlap(right - 1, right, upper - 1, upper, radius)
 
 
 def counted_shares(x, y, radius):

@@ -156,8 +156,7 @@ class SpaxelCovariance(AbstractCovariance):
 
     def whole(self) -> Any:
         """W V W^T as a scipy CSR array (spaxel, spaxel); rows of spaxels without a fibre are empty."""
-        scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
-        return (scaled @ scaled.T).tocsr()
+        return (self._scaled @ self._scaled.T).tocsr()
 
     @property
     def rank(self) -> int:
@@ -175,7 +174,7 @@ class SpaxelCovariance(AbstractCovariance):
         rest = np.where(self._good, self._image(residual).ravel(), 0.0)
         if not np.isfinite(rest).all():
             raise ValueError("covariance.chi2: expected finite residuals in all spaxels near a fibre, got others")
-        inside = right.T @ (np.sqrt(self.fibre_variance) * (self.weights.T @ rest)) / singular
+        inside = right.T @ (self._scaled.T @ rest) / singular
         whole = float(rest @ rest)
         share = np.sqrt(max(whole - float(inside @ inside), 0.0) / whole) if whole > 0 else 0.0
         if share > _CONSISTENT:
@@ -199,8 +198,11 @@ class SpaxelCovariance(AbstractCovariance):
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with this covariance, W V^(1/2) z with normal z of numpy's default generator."""
         normal = standard_normals(seed, number, len(self.fibre_variance))
-        drawn = self.weights @ (normal * np.sqrt(self.fibre_variance)).T
-        return np.asarray(drawn).T.reshape(number, *self.shape)
+        return np.asarray(self._scaled @ normal.T).T.reshape(number, *self.shape)
+
+    @functools.cached_property
+    def _scaled(self) -> Any:
+        return self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
 
     @functools.cached_property
     def _good(self) -> Bool[ndarray, " spaxel"]:
@@ -210,7 +212,7 @@ class SpaxelCovariance(AbstractCovariance):
     def _decomposed(self) -> tuple[Float[ndarray, "source rank"], Float[ndarray, " rank"]]:
         """Right singular vectors and values of W V^(1/2), those that are not 0: by its products of columns or of rows,
         of which there are fewer."""
-        scaled = self.weights.multiply(np.sqrt(self.fibre_variance)[None, :]).tocsr()
+        scaled = self._scaled
         n_row, n_column = int(self._good.sum()), int((np.diff(scaled.tocsc().indptr) > 0).sum())
         if min(n_row, n_column) > MOST_DECOMPOSED:
             raise ValueError(
@@ -266,21 +268,23 @@ class SpaxelCorrelations(eqx.Module):
         ValueError for a coefficient that is not finite, or beyond 1.
         """
         n_spaxel = shape[0] * shape[1]
-        upper = [found_at("scipy.sparse:triu")(plane, k=1).tocoo() for plane in planes]
-        known = np.stack([plane.diagonal() != 0 for plane in planes])
-        numbers = [own.row.astype(np.int64) * n_spaxel + own.col for own in upper]
+        order = np.argsort(wavelength)
+        upper = [found_at("scipy.sparse:triu")(planes[number], k=1).tocoo() for number in order]
+        seen = np.stack([planes[number].diagonal() != 0 for number in order])
+        numbers = [pairs.row.astype(np.int64) * n_spaxel + pairs.col for pairs in upper]
         every = np.unique(np.concatenate(numbers))
         values = np.zeros((len(upper), len(every)))
-        for row, own, number in zip(values, upper, numbers, strict=True):
-            row[np.searchsorted(every, number)] = own.data
+        for row, spaxels, pairs, number in zip(values, seen, upper, numbers, strict=True):
+            row[np.searchsorted(every, number)] = pairs.data
+            spaxels[pairs.row] = spaxels[pairs.col] = True
         if not (np.abs(values) <= 1 + _ROUNDING).all():
             raise ValueError("expected correlations from -1 to 1, got others")
-        for own, one in zip(known, upper, strict=True):
-            own[one.row] = own[one.col] = True
         first, second = np.divmod(every, n_spaxel)
-        order = np.argsort(wavelength)
-        places = np.asarray(wavelength, np.float64)[order]
-        values = _from_nearest(values[order], (known[:, first] & known[:, second])[order], places)
+        known, places = seen[:, first] & seen[:, second], np.asarray(wavelength, np.float64)[order]
+        for number, place in enumerate(places):
+            nearest = np.argmin(np.where(known, np.abs(places - place)[:, None], np.inf), axis=0)
+            from_there = values[nearest, np.arange(len(every))]
+            values[number] = np.where(known[number], values[number], from_there)
         return cls(first, second, values, places, shape)
 
     def at(self, wavelength: float) -> Any:
@@ -318,17 +322,6 @@ class SpaxelCorrelations(eqx.Module):
         rows, columns = self.shape
         planes = f"{len(self.wavelength)} planes, {self.wavelength[0]:g}-{self.wavelength[-1]:g} Angstrom"
         return f"SpaxelCorrelations({rows} x {columns} spaxels, {planes})"
-
-
-def _from_nearest(
-    values: Float[ndarray, "plane pair"], known: Bool[ndarray, "plane pair"], wavelength: Float[ndarray, " plane"]
-) -> Float[ndarray, "plane pair"]:
-    """Values that are not known in a plane taken from the nearest plane in which they are."""
-    found = np.empty_like(values)
-    for number, own in enumerate(wavelength):
-        nearest = np.argmin(np.where(known, np.abs(wavelength - own)[:, None], np.inf), axis=0)
-        found[number] = np.where(known[number], values[number], values[nearest, np.arange(values.shape[1])])
-    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,6 +1,5 @@
 """Fibres and covariance in files: MaNGA's sparse correlations, SAMI's local covariance, and all of them in HDF5."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,9 +37,32 @@ def correlation_tables(
     al. 2016, AJ 152, 83, section 9.3). One table for each band within the cube's wavelengths, at its effective one.
     `fibres`: what a cube is made of, or the correlations with which it was read; None: no tables.
     """
-    if fibres is None:
-        return []
-    return [_correlation_table(name, wave, fibres, bins) for name, wave in _bands_within(bins).items()]
+    tables = []
+    for name, wavelength in _bands_within(bins).items():
+        if fibres is None:
+            break
+        number = min(int(np.searchsorted(bins.edges, wavelength, side="right")) - 1, bins.n_wave - 1)
+        if isinstance(fibres, SpaxelCorrelations):
+            (n_y, n_x), matrix = fibres.shape, fibres.at(float(bins.wavelength[number]))
+        else:
+            covariance = SpaxelCovariance.of(fibres, number)
+            (n_y, n_x), matrix = covariance.shape, covariance.correlation
+        pairs = matrix.tocoo()
+        rows, columns = np.divmod(np.stack([pairs.row, pairs.col]), n_x)
+        order = columns * n_y + rows
+        kept = (order[1] >= order[0]) & (np.abs(pairs.data) > _SMALLEST)
+        indices = {"INDXI_C1": columns[0], "INDXI_C2": rows[0], "INDXJ_C1": columns[1], "INDXJ_C2": rows[1]}
+        stored = [fits.Column(key, "J", array=numbers[kept].astype(np.int32)) for key, numbers in indices.items()]
+        stored.append(fits.Column("RHOIJ", "D", array=pairs.data[kept]))
+        table = fits.BinTableHDU.from_columns(stored, name=name)
+        n_spaxel = n_y * n_x
+        table.header["COVTYPE"] = "Correlation", "the diagonal of the covariance is 1 / IVAR"
+        table.header["COVSHAPE"] = f"({n_spaxel}, {n_spaxel})", "shape of the whole matrix"
+        table.header["COVRWSHP"] = f"({n_x}, {n_y})", "columns and rows of spaxels"
+        table.header["BBWAVE"] = wavelength, "[Angstrom] where the correlation holds"
+        table.header["BBINDEX"] = number, "its bin, from 0"
+        tables.append(table)
+    return tables
 
 
 def correlation_bytes(weights: CubeWeights, layout: str, bins: WavelengthBins) -> int:
@@ -60,44 +82,6 @@ def _bands_within(bins: WavelengthBins) -> dict[str, float]:
     return {name: wave for name, wave in BANDS.items() if bins.edges[0] <= wave <= bins.edges[-1]}
 
 
-def _correlation_table(
-    name: str, wavelength: float, fibres: FibreSpectra | SpaxelCorrelations, bins: WavelengthBins
-) -> fits.BinTableHDU:
-    number = min(int(np.searchsorted(bins.edges, wavelength, side="right")) - 1, bins.n_wave - 1)
-    if isinstance(fibres, SpaxelCorrelations):
-        (n_y, n_x), matrix = fibres.shape, fibres.at(float(bins.wavelength[number]))
-    else:
-        covariance = SpaxelCovariance.of(fibres, number)
-        (n_y, n_x), matrix = covariance.shape, covariance.correlation
-    pairs = matrix.tocoo()
-    rows, columns = np.divmod(np.stack([pairs.row, pairs.col]), n_x)
-    order = columns * n_y + rows
-    kept = (order[1] >= order[0]) & (np.abs(pairs.data) > _SMALLEST)
-    indices = {
-        "INDXI_C1": columns[0],
-        "INDXI_C2": rows[0],
-        "INDXJ_C1": columns[1],
-        "INDXJ_C2": rows[1],
-    }
-    table = fits.BinTableHDU.from_columns(
-        [
-            *(fits.Column(key, "J", array=own[kept].astype(np.int32)) for key, own in indices.items()),
-            fits.Column("RHOIJ", "D", array=pairs.data[kept]),
-        ],
-        name=name,
-    )
-    n_spaxel = n_y * n_x
-    for card in (
-        ("COVTYPE", "Correlation", "the diagonal of the covariance is 1 / IVAR"),
-        ("COVSHAPE", f"({n_spaxel}, {n_spaxel})", "shape of the whole matrix"),
-        ("COVRWSHP", f"({n_x}, {n_y})", "columns and rows of spaxels"),
-        ("BBWAVE", wavelength, "[Angstrom] where the correlation holds"),
-        ("BBINDEX", number, "its bin, from 0"),
-    ):
-        table.header[card[0]] = card[1:]
-    return table
-
-
 def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]) -> Float[ndarray, "side side y x"]:
     """Covariance of each spaxel with those at most `REACH` from it, relative to its own variance: 1 in the middle.
 
@@ -106,8 +90,8 @@ def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]
     row and column of the other spaxel, from `REACH` below and to the left; 0 where none is.
     """
     n_y, n_x = covariance.shape
-    scale = found_at("scipy.sparse:diags_array")(np.asarray(weight, dtype=np.float64).ravel())
-    matrix = (scale @ covariance.matrix @ scale).tocsr()
+    scale = np.asarray(weight, dtype=np.float64).ravel()
+    matrix = covariance.matrix.multiply(scale[:, None]).multiply(scale[None, :]).tocsr()
     variance = np.asarray(matrix.diagonal()).reshape(n_y, n_x)
     side = 2 * REACH + 1
     found = np.zeros((side, side, n_y, n_x))
@@ -142,8 +126,10 @@ def local_covariance_image(fibres: FibreSpectra, n_wave: int) -> fits.ImageHDU:
     return image
 
 
-def read_correlations(hdus: Any, wavelength: Float[ndarray, " wave"], shape: tuple[int, int]) -> Any:
-    """Those in the extensions GCORREL ... or COVAR of an opened file; None where it has neither.
+def read_correlations(
+    hdus: Any, wavelength: Float[ndarray, " wave"], shape: tuple[int, int]
+) -> SpaxelCorrelations | None:
+    """Spaxel correlations of an opened file of MaNGA (GCORREL ...) or SAMI (COVAR); None where it has neither.
 
     `wavelength`: of the file's bins in its order; `shape`: its rows and columns of spaxels. Raises ValueError for
     planes that do not belong to such a cube.
@@ -151,21 +137,17 @@ def read_correlations(hdus: Any, wavelength: Float[ndarray, " wave"], shape: tup
     tables = [hdus[name] for name in BANDS if name in hdus]
     if tables:
         planes = [_table_plane(table, shape) for table in tables]
-        return SpaxelCorrelations.of_planes(planes, _places(wavelength, [t.header["BBINDEX"] for t in tables]), shape)
-    if "COVAR" in hdus and hdus["COVAR"].header["NAXIS"] == 5:
+        numbers = [table.header["BBINDEX"] for table in tables]
+    elif "COVAR" in hdus and hdus["COVAR"].header["NAXIS"] == 5:
         image = hdus["COVAR"]
-        values = np.asarray(image.data, dtype=np.float64)
-        numbers = [image.header[f"COVARLOC_{number}"] for number in range(1, len(values) + 1)]
-        planes = [_local_plane(own, shape) for own in values]
-        return SpaxelCorrelations.of_planes(planes, _places(wavelength, numbers), shape)
-    return None
-
-
-def _places(wavelength: Float[ndarray, " wave"], numbers: list[Any]) -> Float[ndarray, " plane"]:
-    found = np.array([int(own) for own in numbers])
+        planes = [_local_plane(plane, shape) for plane in np.asarray(image.data, dtype=np.float64)]
+        numbers = [image.header[f"COVARLOC_{number}"] for number in range(1, len(planes) + 1)]
+    else:
+        return None
+    found = np.array([int(number) for number in numbers])
     if not ((found >= 0) & (found < len(wavelength))).all() or len(set(found.tolist())) < len(found):
         raise ValueError(f"expected correlations at bins from 0 to {len(wavelength) - 1}, each once, got {numbers}")
-    return wavelength[found]
+    return SpaxelCorrelations.of_planes(planes, wavelength[found], shape)
 
 
 def _table_plane(table: Any, shape: tuple[int, int]) -> Any:
@@ -225,16 +207,13 @@ def write_fibres(fibres: FibreSpectra, group: Any) -> None:
         if getattr(fibres, name) is not None:
             _store(group, name, getattr(fibres, name))
     for part in _PARTS:
-        _store_part(group.create_group(part), getattr(fibres, part))
-
-
-def _store_part(group: Any, part: FibrePlaces | CubeWeights) -> None:
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        if isinstance(value, int | float | str):
-            group.attrs[field.name] = value
-        elif value is not None:
-            _store(group, field.name, value)
+        inside = group.create_group(part)
+        known = {name: value for name, value in vars(getattr(fibres, part)).items() if value is not None}
+        for name, value in known.items():
+            if isinstance(value, int | float | str):
+                inside.attrs[name] = value
+            else:
+                _store(inside, name, value)
 
 
 def _store(group: Any, name: str, value: Any) -> None:
@@ -246,21 +225,19 @@ def _store(group: Any, name: str, value: Any) -> None:
 def load_fibres(group: Any) -> FibreSpectra:
     """The spectra of a group that `write_fibres` filled; raises ValueError for arrays that do not go together."""
     arrays = {name: group[name][()] for name in (*_SPECTRA, "mask") if name in group}
-    made: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for part, kind in _PARTS.items():
         inside = group[part]
         values = {name: dataset[()] for name, dataset in inside.items()}
-        numbers = {
-            name: value.item() if isinstance(value, np.generic) else value for name, value in inside.attrs.items()
-        }
-        made[part] = kind(**values, **numbers)
-    shape, weights = arrays["flux"].shape, made["weights"]
-    spectra = [arrays[name].shape for name in _SPECTRA if name in arrays]
-    if set(spectra) != {shape} or weights.n_fibre != shape[0] or len(made["places"]) != shape[0]:
+        for name, value in inside.attrs.items():
+            values[name] = value.item() if isinstance(value, np.generic) else value
+        parts[part] = kind(**values)
+    shape, weights = arrays["flux"].shape, parts["weights"]
+    spectra = {arrays[name].shape for name in _SPECTRA if name in arrays}
+    if spectra != {shape} or weights.n_fibre != shape[0] or len(parts["places"]) != shape[0]:
         raise ValueError(f"fibres: expected spectra, places and weights of {shape[0]} fibres, got others")
-    return FibreSpectra(
-        **{name: arrays.get(name) for name in (*_SPECTRA, "mask")}, **made, layout=str(group.attrs["layout"])
-    )
+    absent: dict[str, Any] = dict.fromkeys(_SPECTRA)
+    return FibreSpectra(**{**absent, **arrays}, **parts, layout=str(group.attrs["layout"]))
 
 
 def write_correlations(correlations: SpaxelCorrelations, group: Any) -> None:
@@ -271,8 +248,8 @@ def write_correlations(correlations: SpaxelCorrelations, group: Any) -> None:
 
 
 def load_correlations(group: Any, shape: tuple[int, int]) -> SpaxelCorrelations:
-    """Those of a group that `write_correlations` filled, of a cube with so many rows and columns; raises ValueError for
-    arrays that do not go together."""
+    """Correlations of a group that `write_correlations` filled, of a cube with so many rows and columns; raises
+    ValueError for arrays that do not go together."""
     arrays = {name: group[name][()] for name in _PAIRS}
     (n_pair,), n_plane = arrays["first"].shape, len(arrays["wavelength"])
     pairs = np.stack([arrays["first"], arrays["second"]])

@@ -40,13 +40,13 @@ class CubeWeights(eqx.Module):
         """The map of a sparse matrix (spaxel, fibre) onto a grid of this shape (y, x)."""
         n_y, n_x = shape
         rows = [matrix[row * n_x : (row + 1) * n_x] for row in range(n_y)]
-        used = [np.unique(own.indices) for own in rows]
-        n_near = max(1, *(len(own) for own in used))
+        used = [np.unique(row.indices) for row in rows]
+        n_near = max(1, *map(len, used))
         near = np.zeros((n_y, n_near), dtype=np.int32)
         weights = np.zeros((n_y, n_x, n_near))
-        for row, (own, chosen) in enumerate(zip(rows, used, strict=True)):
-            near[row, : len(chosen)] = chosen
-            weights[row, :, : len(chosen)] = own[:, chosen].toarray()
+        for number, (row, fibres) in enumerate(zip(rows, used, strict=True)):
+            near[number, : len(fibres)] = fibres
+            weights[number, :, : len(fibres)] = row[:, fibres].toarray()
         return cls(near, weights, np.asarray(coverage), matrix.shape[1])
 
     @property
@@ -145,7 +145,7 @@ class FibrePlaces(eqx.Module):
 
     def on_sky(self, field_angle: float) -> tuple[Float[ndarray, " fibre"], Float[ndarray, " fibre"]]:
         """(East, North) in arcsec on the sky, where the field's +y lies at `field_angle` (deg) from North to East."""
-        return _turned(self.x, self.y, field_angle)
+        return turned(self.x, self.y, field_angle)
 
     def on_sky_at(
         self, field_angle: float, n_wave: int
@@ -156,16 +156,17 @@ class FibrePlaces(eqx.Module):
         if self.moved is not None:
             moved = self.moved[self.exposure - 1]
             x, y = x - moved[..., 0], y - moved[..., 1]
-        return _turned(x, y, field_angle)
+        return turned(x, y, field_angle)
 
     def part(self, bins: slice) -> "FibrePlaces":
         """The same with the displacement in some of the bins."""
         return self if self.moved is None else dataclasses.replace(self, moved=self.moved[:, bins])
 
 
-def _turned(
+def turned(
     x: Float[ndarray, "*fibre"], y: Float[ndarray, "*fibre"], angle: float
 ) -> tuple[Float[ndarray, "*fibre"], Float[ndarray, "*fibre"]]:
+    """Places turned from +y (North) through +x (East) by an angle in deg."""
     sine, cosine = np.sin(np.deg2rad(angle)), np.cos(np.deg2rad(angle))
     return x * cosine + y * sine, y * cosine - x * sine
 

@@ -2,9 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -21,7 +20,7 @@ from rubix_like.config.file_layouts import (
 )
 from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
-from rubix_like.cube.files.fits_reading import read_fits
+from rubix_like.cube.files.default import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5
 from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.files.zarr_cube import import_zarr, read_zarr
@@ -60,7 +59,13 @@ def write_cube(
     """
     path = Path(expect_path(path, "path")).expanduser()
     if isinstance(cube, Cube):
-        _check_readable(cube)
+        for name, values in {"flux": cube.flux, "truth": cube.truth, "variance": cube.variance}.items():
+            count = n_unusable(values, cube.mask) if isinstance(values, np.ndarray) else 0
+            if count:
+                raise ValueError(
+                    f"Cube.{name}: expected finite numbers of 32 bits where the mask is 0, got {count} others; set "
+                    f"these voxels in mask"
+                )
     team, parts, chosen = team or SINGLE, in_parts(cube), find_format(path, layout, "path")
     noise, bins, fibres = parts.has_variance, parts.bins, parts.fibres is not None
     check_layout(chosen, layout, noise=noise, medium=bins.medium, sampling=bins.sampling, fibres=fibres)
@@ -72,18 +77,6 @@ def write_cube(
     return path
 
 
-def _check_readable(cube: Cube) -> None:
-    """Raise ValueError for arrays of the host that no cube read from a file may have."""
-    for name in ("flux", "truth", "variance"):
-        values = getattr(cube, name)
-        count = n_unusable(values, cube.mask) if isinstance(values, np.ndarray) else 0
-        if count:
-            raise ValueError(
-                f"Cube.{name}: expected finite numbers of 32 bits where the mask is 0, got {count} others; set these "
-                f"voxels in mask"
-            )
-
-
 @named_arguments
 def load_cube(path: str | Path) -> Cube:
     """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5 or Zarr, 'manga' or 'sami'.
@@ -93,30 +86,23 @@ def load_cube(path: str | Path) -> Cube:
     ValueError if the file is not a complete cube of this package in such a layout.
     """
     path = Path(expect_path(path, "path", "the file of a cube")).expanduser()
-    return _with_maps(_read(path), maps_path(path, None))
-
-
-def _read(path: Path) -> Cube:
     if is_store(path):
-        return read_zarr(path)
-    if not path.is_file():
+        cube = read_zarr(path)
+    elif not path.is_file():
         raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
-    refuse_removed(path)
-    return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
-
-
-def _with_maps(cube: Cube, path: Path) -> Cube:
-    """The cube with the maps in that file, where it is one of the same configuration."""
-    written = written_by_us(path)
-    if cube.maps is not None or written is None or written.kind != MAPS:
+    else:
+        refuse_removed(path)
+        cube = read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
+    beside, config = maps_path(path, None), cube.meta.get("config")
+    written = written_by_us(beside)
+    if cube.maps is not None or config is None or written is None or written.kind != MAPS:
         return cube
     try:
-        maps = Maps.read(path)
+        maps = Maps.read(beside)
     except ValueError as error:
         logging.getLogger("rubix_like").warning("the cube is given without the maps beside it: %s", error)
         return cube
-    config = cube.meta.get("config")
-    return dataclasses.replace(cube, maps=maps) if config is not None and config == maps.meta.get("config") else cube
+    return dataclasses.replace(cube, maps=maps) if config == maps.meta.get("config") else cube
 
 
 def writing_bytes(n_bytes: int, packing: Packing = UNPACKED) -> int:
@@ -132,74 +118,50 @@ _MEANINGS: Mapping[str, str] = {
     "STAT": "variance",
     "DQ": "mask",
     "VAR": "the variance again",
-    "flux": "flux",
-    "variance": "variance",
-    "mask": "mask",
     "truth": "flux without noise",
 }
-"""Names of planes in FITS files, HDF5 files and Zarr stores -> what they are."""
-
-
-class StoredPlane(NamedTuple):
-    """Name of a plane (y, x, wave), the type of its numbers in the file, how they are compressed ("": they are not)."""
-
-    name: str
-    kind: str
-    compression: str
-
-    @property
-    def meaning(self) -> str:
-        """What the plane is, in a word."""
-        return _MEANINGS.get(self.name, self.name)
-
-
-def stored_planes(path: Path) -> tuple[StoredPlane, ...]:
-    """The planes in the file of a cube, in its order. Raises what the file's library raises for one that is damaged."""
-    if is_store(path):
-        group = import_zarr().open_group(path, mode="r")
-        arrays = [(name, group[name]) for name in group.array_keys() if group[name].ndim == 3]
-        return tuple(
-            StoredPlane(name, array.dtype.name, ", ".join(_codecs(array.compressors))) for name, array in arrays
-        )
-    return _of_hdf5(path) if h5py.is_hdf5(path) else _of_fits(path)
+"""Names of planes in FITS files, HDF5 files and Zarr stores -> what they are, where they do not say it."""
 
 
 def plane_facts(path: Path) -> dict[str, str]:
-    """In words, for people: which planes there are, which are not, and how they are compressed."""
-    planes = stored_planes(path)
-    there = {plane.meaning for plane in planes}
-    words = [f"{p.name} ({p.meaning}, {p.kind})" if p.name != p.meaning else f"{p.name} ({p.kind})" for p in planes]
+    """In words, for people: which planes a cube's file has, which it has not, and how they are compressed. Raises what
+    the file's library raises for one that is damaged."""
+    planes, packed = [], dict[str, list[str]]()
+    for name, kind, compression in _stored_planes(path):
+        planes.append(f"{name} ({_MEANINGS[name]}, {kind})" if name in _MEANINGS else f"{name} ({kind})")
+        packed.setdefault(compression or "none", []).append(name)
+    there = {_MEANINGS.get(name, name) for names in packed.values() for name in names}
     missing = {"variance": "no variance: no noise model", "mask": "no mask: no voxel is flagged"}
-    words += [text for name, text in missing.items() if name not in there]
-    kinds = dict.fromkeys(plane.compression for plane in planes)
-    packed = [f"{kind or 'none'} of {', '.join(p.name for p in planes if p.compression == kind)}" for kind in kinds]
-    whole = ["gzip of the whole file"] if path.name.lower().endswith(".gz") else []
-    said = whole or (packed if len(kinds) > 1 else [next(iter(kinds), "") or "none"])
-    return {"planes": ", ".join(words), "compression": ", ".join(said)}
+    planes += [words for name, words in missing.items() if name not in there]
+    compressions = [f"{kind} of {', '.join(names)}" for kind, names in packed.items()]
+    if path.name.lower().endswith(".gz"):
+        compressions = ["gzip of the whole file"]
+    elif len(packed) < 2:
+        compressions = list(packed) or ["none"]
+    return {"planes": ", ".join(planes), "compression": ", ".join(compressions)}
 
 
-def _of_fits(path: Path) -> tuple[StoredPlane, ...]:
+def _stored_planes(path: Path) -> list[tuple[str, str, str]]:
+    """Name, type of numbers and compression ("" for none) of each plane (y, x, wave)."""
+    if is_store(path):
+        group = import_zarr().open_group(path, mode="r")
+        planes = []
+        for name in group.array_keys():
+            codecs = [type(codec).__name__.removesuffix("Codec").lower() for codec in group[name].compressors]
+            packing = ", ".join(codec for codec in codecs if codec != "crc32c")  # a checksum
+            planes += [(name, group[name].dtype.name, packing)] if group[name].ndim == 3 else []
+        return planes
+    if h5py.is_hdf5(path):
+        with opened_hdf5(path) as file:
+            arrays = {name: array for name, array in file.items() if isinstance(array, h5py.Dataset)}
+            return [(name, own.dtype.name, own.compression or "") for name, own in arrays.items() if own.ndim == 3]
     with opened_fits(path, quiet=True) as hdus:
-        images = [hdu for hdu in hdus if hdu.header.get("NAXIS") == 3]
-        return tuple(
-            StoredPlane(
+        return [
+            (
                 hdu.name,
                 np.dtype(fits.BITPIX2DTYPE[hdu.header["BITPIX"]]).name,
                 hdu.compression_type.lower() if isinstance(hdu, fits.CompImageHDU) else "",
             )
-            for hdu in images
-        )
-
-
-def _of_hdf5(path: Path) -> tuple[StoredPlane, ...]:
-    with opened_hdf5(path) as file:
-        datasets = [
-            (name, array) for name, array in file.items() if isinstance(array, h5py.Dataset) and array.ndim == 3
+            for hdu in hdus
+            if hdu.header.get("NAXIS") == 3
         ]
-        return tuple(StoredPlane(name, array.dtype.name, array.compression or "") for name, array in datasets)
-
-
-def _codecs(compressors: Iterable[object]) -> list[str]:
-    """Their names, without that of the checksum."""
-    names = [type(codec).__name__.removesuffix("Codec").lower() for codec in compressors]
-    return [name for name in names if name != "crc32c"]

@@ -11,33 +11,48 @@ maps: a second image confuses clients.
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
+from astropy.utils.exceptions import AstropyUserWarning
 from numpy import ndarray
 
 from rubix_like.config.sections.dust import DUST_COLUMN
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.cube_parts import Block, ShardedCube
-from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.footprint import Card, header_of, table_hdu
+from rubix_like.cube.files.fits_images import Member, VoxelImage, broken_sums, voxel_image
+from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, Footprint, header_of, table_hdu
 from rubix_like.cube.meta import (
     COUNTER_PREFIX,
     FIT_KEYS,
     LINE_OF_SIGHT,
     SATURATED,
     SOURCE_PREFIX,
+    Counters,
     Described,
     Meta,
     MetaValue,
     Row,
     SourceCounters,
     flat_counters,
+    join_rows,
+    source_counters,
     split_rows,
 )
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.outputs import date_words
-from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, ORIGIN
+from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, LAYOUT_CARD, MAPS_CARD, ORIGIN
+from rubix_like.runtime.places import found_at
+from rubix_like.runtime.words import reason_of
 
 ERROR_CARD: str = "SYSTERR"
 """Card of an image that holds what a systematic error adds: the error's name."""
@@ -170,8 +185,6 @@ COUNTER_CARDS: tuple[tuple[str, str, str], ...] = (
 )
 
 _SCIENCE: Card = ("SCIDATA", "DATA", "flux")
-_ERROR: Card = ("ERRDATA", "STAT", "variance")
-_QUALITY: Card = ("QUALDATA", "DQ", "mask")
 _MASK_CARDS: tuple[Card, ...] = (
     ("BFORM", "X", "bits; 0 is good"),
     ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
@@ -190,40 +203,41 @@ _DETECTOR_CARDS: tuple[Card, ...] = (
 
 def default_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of a file in the default layout, in order."""
-    error, quality = (
-        (card,) if is_there else () for card, is_there in ((_ERROR, cube.has_variance), (_QUALITY, cube.flags))
-    )
-    primary = fits.PrimaryHDU(
-        header=header_of((*primary_cards(cube), *_dust_cards(cube.source_counters.get(DUST_COLUMN))))
-    )
-    flux = _image(cube, "DATA", _flux, kind="DATA", cards=(("BUNIT", FLUX_UNIT, ""), *quality, *error))
-    bits = (*_MASK_CARDS, *(_DETECTOR_CARDS if cube.flags >= SATURATED else ()))
-    mask = [_image(cube, "DQ", _mask, kind="QUALITY", cards=(*bits, *error))] if quality else []
-    if not error:
-        return [primary, flux, *_tables(cube), *mask, *_contributions(cube)]
-    cards = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, *quality)
-    variance, copy = (_image(cube, name, _variance, kind="ERROR", cards=cards) for name in ("STAT", "VAR"))
-    return [primary, flux, variance, *mask, copy, *_tables(cube)]
-
-
-def _contributions(cube: ShardedCube) -> list[VoxelImage]:
-    """Beside a truth, what each systematic error adds to it; extensions of the errors' names."""
-
-    def image(name: str) -> VoxelImage:
-        cards = (("BUNIT", FLUX_UNIT, ""), (ERROR_CARD, name, "systematic error whose part of the flux this is"))
-        return _image(cube, name.upper(), lambda block: block.contribution(name), kind="DATA", cards=cards)
-
-    return [] if cube.has_truth else [image(name) for name in cube.contributions]
-
-
-def _tables(cube: ShardedCube) -> list[Member]:
-    """LSF, CONFIG, WAVE and WCS-TABLE, those of them that the cube has."""
     bins, edges = cube.bins, cube.bins.edges
-    line_spread = [] if cube.lsf_fwhm is None else [_table("LSF", {"WAVE": bins.wavelength, "FWHM": cube.lsf_fwhm})]
-    wave = {"WAVE": bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}
-    own = [] if bins.sampling == "linear" else [_table("WAVE", wave)]
-    looked_up = [table_hdu(bins)] if bins.sampling == "table" else []
-    return [*line_spread, config_table(cube, cube.source_counters), *own, *looked_up]
+    error = (("ERRDATA", "STAT", "variance"),) if cube.has_variance else ()
+    quality = (("QUALDATA", "DQ", "mask"),) if cube.flags else ()
+    unit: Card = ("BUNIT", FLUX_UNIT, "")
+    cards, dust = primary_cards(cube), cube.source_counters.get(DUST_COLUMN)
+    if dust is not None:
+        cards += (
+            ("NDUSTGAS", int(dust.n_particles), "gas particles with dust"),
+            ("DUSTMASS", float(dust.amount_total), "[solMass] their dust"),
+            ("NDUSTOUT", int(dust.n_outside), "of them beside the painted field"),
+            ("NDUSTFAR", int(dust.n_clamped[LINE_OF_SIGHT]), "of them beyond the ends of the grids"),
+        )
+    primary = fits.PrimaryHDU(header=header_of(cards))
+    flux = _image(cube, "DATA", lambda block: block.flux, kind="DATA", cards=(unit, *quality, *error))
+    bits = (*_MASK_CARDS, *(_DETECTOR_CARDS if cube.flags >= SATURATED else ()))
+    mask = [_image(cube, "DQ", lambda block: block.mask, kind="QUALITY", cards=(*bits, *error))] if quality else []
+    tables = [] if cube.lsf_fwhm is None else [_table("LSF", {"WAVE": bins.wavelength, "FWHM": cube.lsf_fwhm})]
+    tables.append(config_table(cube, cube.source_counters))
+    if bins.sampling != "linear":
+        tables.append(_table("WAVE", {"WAVE": bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
+    if bins.sampling == "table":
+        tables.append(table_hdu(bins))
+    if error:
+        cards = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, *quality)
+        variance, copy = (
+            _image(cube, name, lambda block: np.asarray(block.variance), kind="ERROR", cards=cards)
+            for name in ("STAT", "VAR")
+        )
+        return [primary, flux, variance, *mask, copy, *tables]
+    contributions = []
+    for name in () if cube.has_truth else cube.contributions:  # beside a truth: extensions of the errors' names
+        cards = (unit, (ERROR_CARD, name, "systematic error whose part of the flux this is"))
+        values = partial(Block.contribution, name=name)
+        contributions.append(_image(cube, name.upper(), values, kind="DATA", cards=cards))
+    return [primary, flux, *tables, *mask, *contributions]
 
 
 def primary_cards(cube: Described) -> tuple[Card, ...]:
@@ -247,7 +261,6 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
 
 
 def _fit_cards(meta: Meta) -> tuple[Card, ...]:
-    """Name, value, standard deviation and unit of the numbers of a fit."""
     words = ("free parameter of the fit", "its value", "its standard deviation", "its unit")
     keywords = ("FITNAM", "FITVAL", "FITERR", "FITUNI")
     cards = []
@@ -255,18 +268,6 @@ def _fit_cards(meta: Meta) -> tuple[Card, ...]:
         own = [_card_value(meta.get(f"{key}_{number}")) for key in FIT_KEYS]
         cards += [(f"{word}{number}", value, text) for word, value, text in zip(keywords, own, words, strict=True)]
     return tuple(card for card in cards if card[1] is not None)
-
-
-def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
-    """Cards on gas with dust, and on gas beyond the grids of its columns."""
-    if counters is None:
-        return ()
-    return (
-        ("NDUSTGAS", int(counters.n_particles), "gas particles with dust"),
-        ("DUSTMASS", float(counters.amount_total), "[solMass] their dust"),
-        ("NDUSTOUT", int(counters.n_outside), "of them beside the painted field"),
-        ("NDUSTFAR", int(counters.n_clamped[LINE_OF_SIGHT]), "of them beyond the ends of the grids"),
-    )
 
 
 def _card_value(value: MetaValue) -> MetaValue:
@@ -283,7 +284,9 @@ def _image(
     cube: ShardedCube, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
 ) -> VoxelImage:
     """An image extension with the ESO class keywords and the world coordinates: float32, the mask as small integers."""
-    dtype = _mask_dtype(cube.flags) if kind == "QUALITY" else np.dtype(np.float32)
+    dtype = np.dtype(np.float32)
+    if kind == "QUALITY":
+        dtype = np.dtype(np.uint8 if cube.flags < 1 << 8 else np.int16 if cube.flags < 1 << 15 else np.int32)
     flag = f"FLAG{8 * dtype.itemsize}BIT"
     subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", flag, ""),)}
     header = header_of(
@@ -298,23 +301,6 @@ def _image(
         )
     )
     return voxel_image(cube, dtype, header, values, name=name, is_rough=kind == "DATA")
-
-
-def _mask_dtype(flags: int) -> np.dtype:
-    """The smallest integers of a FITS image that hold such bits."""
-    return np.dtype(np.uint8 if flags < 1 << 8 else np.int16 if flags < 1 << 15 else np.int32)
-
-
-def _flux(block: Block) -> ndarray:
-    return block.flux
-
-
-def _variance(block: Block) -> ndarray:
-    return np.asarray(block.variance)
-
-
-def _mask(block: Block) -> ndarray:
-    return block.mask
 
 
 def _table(name: str, columns: Mapping[str, Any]) -> fits.BinTableHDU:
@@ -340,3 +326,130 @@ def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = 
         words = [row[index] for row in rows]
         columns.append(fits.Column(name, f"{max(map(len, words), default=1) or 1}A", array=words))
     return fits.BinTableHDU.from_columns(columns, name="CONFIG")
+
+
+def checked_values(cube: Cube) -> Cube:
+    """The cube; raises ValueError for flux or variance that is no number, and for bins or spaxels that cannot be.
+
+    Flux and variance are finite in every voxel that is not masked, variances >= 0; wavelengths are positive and ascend,
+    each between the edges of its bin.
+    """
+    for name in ("flux", "truth", "variance"):
+        values = getattr(cube, name)
+        count = 0 if values is None else n_unusable(values, cube.mask)
+        if count:
+            raise ValueError(f"{name}: expected finite numbers where the mask is 0, got {count} others")
+    if cube.variance is not None and np.asarray(cube.variance).min(initial=0.0) < 0:
+        raise ValueError(f"variance: expected values >= 0, got {np.asarray(cube.variance).min():g}")
+    centres, edges = cube.bins.wavelength, cube.bins.edges
+    between = (edges[:-1] < centres) & (centres < edges[1:])  # not where either is NaN
+    if not (between.all() and np.isfinite(edges).all() and edges.min(initial=1.0) > 0):
+        raise ValueError("wavelength: expected positive wavelengths that ascend, each between the edges of its bin")
+    if not (np.isfinite(cube.pixel_scale) and cube.pixel_scale > 0):
+        raise ValueError(f"pixel_scale: expected the side of a spaxel in arcsec, > 0, got {cube.pixel_scale}")
+    return cube
+
+
+_UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
+"""BUNIT of the images that have one."""
+
+_OF_SURVEYS: dict[str, str] = dict.fromkeys(("manga", "sami"), "rubix_like.cube.survey_files.survey_cubes:survey_cube")
+"""Layout of a survey -> what reads the cube in an opened file of ours."""
+
+
+def read_fits(path: Path) -> Cube:
+    """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
+
+    Without DQ no voxel is flagged. Of the layouts 'manga' and 'sami' it is as `survey_cube` says.
+
+    Raises ValueError if the file is not a complete cube of this package in that layout.
+    """
+    expected = (
+        "a file written by Cube.write in the layout 'default', 'manga' or 'sami'; open others with astropy.io.fits"
+    )
+    with opened_whole(path, "cube", expected) as hdus:
+        header = hdus[0].header
+        if header.get("ORIGIN") != ORIGIN:
+            raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
+        if MAPS_CARD in header:
+            raise ValueError("it holds maps")
+        if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
+            raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
+        survey = _OF_SURVEYS.get(hdus[0].header.get(LAYOUT_CARD))
+        return checked_values(_cube_from(hdus) if survey is None else found_at(survey)(hdus))
+
+
+@contextmanager
+def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
+    """The HDUs of a file of ours; whatever goes wrong with them inside is a ValueError that says what was expected."""
+    try:
+        with warnings.catch_warnings(action="error", category=AstropyUserWarning), opened_fits(path) as hdus:
+            broken = broken_sums(hdus)
+            if broken:
+                raise ValueError(
+                    f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "
+                    f"checksum=True"
+                )
+            yield hdus
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a complete {what} of rubix_like ({reason_of(error)}); expected {expected}"
+        ) from error
+
+
+def _cube_from(hdus: Any) -> Cube:
+    meta, counters, others = read_config_table(hdus["CONFIG"])
+    header, scale = hdus["DATA"].header, float(hdus[0].header["PIXSCALE"])
+    of_matrix = 3600 * float(np.hypot(header.get("CD1_1", scale / 3600), header.get("CD2_1", 0.0)))
+    if not np.isclose(of_matrix, scale, rtol=1e-5):
+        raise ValueError(f"PIXSCALE: expected the scale of CD1_1 and CD2_1, {of_matrix:.6g} arcsec, got {scale:g}")
+    flux = _voxels(hdus, "DATA", np.float32)
+    errors = {str(hdu.header[ERROR_CARD]): hdu.name for hdu in hdus if ERROR_CARD in hdu.header}
+    return Cube(
+        flux=flux,
+        mask=_voxels(hdus, "DQ", np.int32) if "DQ" in hdus else np.broadcast_to(np.int32(0), flux.shape),
+        bins=_bins_of(hdus),
+        footprint=Footprint.of(flux.shape, scale),
+        variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
+        lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
+        counters=counters,
+        meta=meta,
+        source_counters=others,
+        contributions={name: _voxels(hdus, hdu, np.float32, FLUX_UNIT) for name, hdu in errors.items()},
+    )
+
+
+def _bins_of(hdus: Any) -> WavelengthBins:
+    header = hdus["DATA"].header
+    kinds = {name: kind for kind, name in SPECTRAL_TYPE.items()}
+    if header["CTYPE3"] not in kinds:
+        raise ValueError(f"CTYPE3: expected one of {', '.join(kinds)}, got {header['CTYPE3']!r}")
+    medium, sampling = kinds[header["CTYPE3"]]
+    if sampling == "linear":
+        return WavelengthBins(float(header["CRVAL3"]), float(header["CD3_3"]), header["NAXIS3"], "linear", medium)
+    table = hdus["WAVE"].data
+    return WavelengthBins.through(table["WAVE"], np.append(table["LOWER"], table["UPPER"][-1]), sampling, medium)
+
+
+def read_config_table(table: Any) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
+    """The run, the stars' counters (None without any) and those of other sources, as `config_table` made them."""
+    rows = table.data
+    return read_run_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
+
+
+def read_run_rows(rows: Iterable[Row]) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
+    """The same, as `run_rows` made them."""
+    values = join_rows(rows)
+    counts, others = (
+        {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        for prefix in (COUNTER_PREFIX, SOURCE_PREFIX)
+    )
+    meta = Meta({key: own for key, own in values.items() if not key.startswith((COUNTER_PREFIX, SOURCE_PREFIX))})
+    return meta, Counters(**counts) if counts else None, source_counters(others)
+
+
+def _voxels(hdus: Any, name: str, dtype: type, expected: str | None = None) -> jnp.ndarray:
+    unit, expected = hdus[name].header.get("BUNIT"), expected or _UNITS.get(name)
+    if unit != expected:
+        raise ValueError(f"HDU {name}: expected BUNIT {expected!r}, got {unit!r}")
+    return jnp.asarray(np.ascontiguousarray(hdus[name].data.transpose(1, 2, 0), dtype=dtype))

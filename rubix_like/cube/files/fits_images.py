@@ -71,15 +71,11 @@ def encoded_sum(value: int) -> str:
     for number, byte in enumerate(value.to_bytes(4, "big")):
         four = [byte // 4 + ord("0")] * 4
         four[0] += byte % 4
-        letters[number::4] = (*_without_punctuation(*four[:2]), *_without_punctuation(*four[2:]))
+        for pair in (slice(0, 2), slice(2, 4)):  # letters or digits of the same sum
+            while set(four[pair]) & set(_PUNCTUATION):
+                four[pair] = four[pair][0] + 1, four[pair][1] - 1
+        letters[number::4] = four
     return bytes([letters[-1], *letters[:-1]]).decode("ascii")
-
-
-def _without_punctuation(one: int, other: int) -> tuple[int, int]:
-    """Two characters of the same sum that are letters or digits."""
-    while one in _PUNCTUATION or other in _PUNCTUATION:
-        one, other = one + 1, other - 1
-    return one, other
 
 
 def broken_sums(hdus: Any) -> tuple[str, ...]:
@@ -87,8 +83,10 @@ def broken_sums(hdus: Any) -> tuple[str, ...]:
 
     An HDU without a card says nothing of itself.
     """
-    found = ((number, _what_is_broken(hdu)) for number, hdu in enumerate(hdus))
-    return tuple(f"HDU {number} ({hdus[number].name or 'without a name'}): {what}" for number, what in found if what)
+    found = [
+        (f"HDU {number} ({hdu.name or 'without a name'})", _what_is_broken(hdu)) for number, hdu in enumerate(hdus)
+    ]
+    return tuple(f"{place}: {what}" for place, what in found if what)
 
 
 def _what_is_broken(hdu: Any) -> str:
@@ -101,21 +99,15 @@ def _what_is_broken(hdu: Any) -> str:
     checksum, stated = (_stated(header, keyword) for keyword in ("CHECKSUM", "DATASUM"))
     if not (checksum or stated):
         return ""
-    data_sum = _sum_of_stream(stream, place["datSpan"])
+    data_sum, left = 0, place["datSpan"]  # what is missing at the end counts as zeros
+    while left > 0 and (content := stream.read(min(left, _READ_BYTES))):
+        data_sum, left = added([data_sum, sum_of_words(content)]), left - len(content)
     if stated.isdecimal() and int(stated) % _ONES != data_sum % _ONES:
         return f"its data were changed or damaged since they were written (DATASUM {stated}, now {data_sum})"
     if checksum and added([sum_of_words(header), data_sum]) % _ONES:
         what = "its header was" if stated.isdecimal() else "it was"
         return f"{what} changed or damaged since it was written (CHECKSUM)"
     return ""
-
-
-def _sum_of_stream(stream: Any, n_bytes: int) -> int:
-    """The sum of the next bytes of a stream, read piece by piece; what is missing at its end counts as zeros."""
-    total = 0
-    while n_bytes > 0 and (content := stream.read(min(n_bytes, _READ_BYTES))):
-        total, n_bytes = added([total, sum_of_words(content)]), n_bytes - len(content)
-    return total
 
 
 def _stated(header: bytes, keyword: str) -> str:
@@ -259,29 +251,31 @@ def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProc
     images = [(offset, image) for offset, (_, image) in zip(answers[0][0], plan.images, strict=True)]
     sums = team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
     totals = [added(parts) for parts in zip(*sums, strict=True)]
-    team.exchange(lambda: _write_headers(plan.headers(totals), path) if team.number == 0 else None)
+
+    def finish() -> None:
+        with path.open("r+b") as file:
+            for offset, header in plan.headers(totals):
+                file.seek(offset)
+                file.write(header)
+
+    team.exchange(finish if team.number == 0 else lambda: None)
 
 
 def _reserve(plan: FilePlan, path: Path) -> None:
-    """A file of the full size with all that is not voxels, and zeros elsewhere."""
+    """Make a file of the full size, where the system can with room on the disk, with all that is not voxels."""
     with path.open("wb") as file:
-        _allocate(file.fileno(), plan.size)
+        try:
+            os.posix_fallocate(file.fileno(), 0, plan.size)
+        except AttributeError:  # not on this system
+            os.ftruncate(file.fileno(), plan.size)
+        except OSError as error:
+            if error.errno not in _CANNOT_RESERVE:
+                raise
+            os.ftruncate(file.fileno(), plan.size)
         for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
             if isinstance(piece, bytes):
                 file.seek(offset)
                 file.write(piece)
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    """Room on the disk for the whole file, where the system can set it apart; else only its size."""
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except AttributeError:  # not on this system
-        os.ftruncate(descriptor, size)
-    except OSError as error:
-        if error.errno not in _CANNOT_RESERVE:
-            raise
-        os.ftruncate(descriptor, size)
 
 
 def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Path, *, is_shared: bool) -> list[int]:
@@ -299,13 +293,6 @@ def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Pat
     finally:
         os.close(descriptor)
     return sums
-
-
-def _write_headers(headers: Sequence[tuple[int, bytes]], path: Path) -> None:
-    with path.open("r+b") as file:
-        for offset, header in headers:
-            file.seek(offset)
-            file.write(header)
 
 
 def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
@@ -374,8 +361,13 @@ def _compressed(image: VoxelImage, cube: ShardedCube, packing: Packing) -> bytes
     values = np.empty(image.shape, image.dtype)
     for block in cube.blocks():
         values[block.bins, block.rows] = image.values(block).transpose(2, 0, 1)
-    _, n_y, n_x = image.shape
-    hdu = fits.CompImageHDU(values, image.hdu.header, tile_shape=(1, n_y, n_x), **_algorithm(image, packing))
+    options: dict[str, Any] = {"compression_type": "GZIP_2", "quantize_level": 0.0}
+    if packing.kind == "rice" and image.dtype.kind != "f":
+        options = {"compression_type": "RICE_1"}
+    elif packing.kind == "rice" and image.is_rough:
+        method = {"quantize_method": fits.hdu.compressed.SUBTRACTIVE_DITHER_2, "dither_seed": _DITHER_SEED}
+        options = {"compression_type": "RICE_1", "quantize_level": packing.quantize, **method}
+    hdu = fits.CompImageHDU(values, image.hdu.header, tile_shape=(1, *image.shape[1:]), **options)
     stream = BytesIO()
     fits.HDUList([fits.PrimaryHDU(), hdu]).writeto(stream, output_verify="exception")
     content = memoryview(stream.getbuffer())[FITS_BLOCK:]
@@ -385,24 +377,15 @@ def _compressed(image: VoxelImage, cube: ShardedCube, packing: Packing) -> bytes
     return with_sums(header.tostring().encode("ascii"), sum_of_words(content[end:])) + content[end:]
 
 
-def _algorithm(image: VoxelImage, packing: Packing) -> dict[str, Any]:
-    if packing.kind == "rice" and image.dtype.kind != "f":
-        return {"compression_type": "RICE_1"}
-    if packing.kind == "rice" and image.is_rough:
-        method = {"quantize_method": fits.hdu.compressed.SUBTRACTIVE_DITHER_2, "dither_seed": _DITHER_SEED}
-        return {"compression_type": "RICE_1", "quantize_level": packing.quantize, **method}
-    return {"compression_type": "GZIP_2", "quantize_level": 0.0}
-
-
-def fits_writer(
+def write_members(
     members: Callable[[ShardedCube], list[Member]],
-) -> Callable[[ShardedCube, Path, AbstractProcessGroup, Packing], None]:
-    """What writes a cube as a FITS file of these members."""
-
-    def write(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
-        if packing.is_none:
-            write_fits(plan_file(members(cube)), cube, path, team)
-        else:
-            team.exchange(lambda: write_compressed(members(cube), cube, path, packing))
-
-    return write
+    cube: ShardedCube,
+    path: Path,
+    team: AbstractProcessGroup,
+    packing: Packing = UNPACKED,
+) -> None:
+    """Write a cube as a FITS file of the members that are made of it."""
+    if packing.is_none:
+        write_fits(plan_file(members(cube)), cube, path, team)
+    else:
+        team.exchange(lambda: write_compressed(members(cube), cube, path, packing))

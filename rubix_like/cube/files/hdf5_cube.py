@@ -20,10 +20,9 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.fibres.fibre_files import load_correlations, load_fibres, write_correlations, write_fibres
-from rubix_like.cube.files.default import run_rows
-from rubix_like.cube.files.fits_reading import checked_values, read_run_rows
+from rubix_like.cube.files.default import checked_values, run_rows
 from rubix_like.cube.footprint import Footprint, header_of
-from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
+from rubix_like.cube.meta import Counters, Meta, SourceCounters, flat_counters, source_counters
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import date_words
@@ -123,25 +122,27 @@ def flat_attributes(cube: ShardedCube) -> dict[str, Any]:
     return {**cube_attributes(cube), "config": str(cube.meta.get("config", "")), "header": cards, "rows": rows}
 
 
-def cube_of(arrays: Mapping[str, Any], attributes: Mapping[str, Any]) -> Cube:
-    """The cube of arrays as in `ARRAYS` and of `flat_attributes`; raises ValueError for values that cannot be."""
-    medium, sampling = (
-        _checked_word(name, attributes[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
-    )
-    meta, counters, others = read_run_rows([(str(key), str(line)) for key, line in attributes["rows"]])
+Run = tuple[Meta, Counters | None, dict[str, SourceCounters]]
+"""The description of a run, its stars' counters, and those of other sources."""
+
+
+def cube_of(arrays: Mapping[str, Any], attributes: Mapping[str, Any], run: Run) -> Cube:
+    """The cube of arrays as in `ARRAYS` and of `cube_attributes`; raises ValueError for values that cannot be."""
+    words: dict[str, Any] = {name: str(attributes[name]) for name in ("sampling", "medium")}
+    for name, allowed in (("sampling", get_args(Sampling)), ("medium", get_args(Medium))):
+        if words[name] not in allowed:
+            raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got '{words[name]}'")
     on_devices: dict[str, Any] = {
-        name: jnp.asarray(arrays[name])
-        for name in ("flux", "mask", "variance", "truth", "mean_v_los")
-        if name in arrays
+        name: jnp.asarray(arrays[name]) for name in (*OF_VOXELS, "mean_v_los") if name in arrays
     }
     cube = Cube(
         **on_devices,
-        bins=WavelengthBins.through(arrays["wavelength"], arrays["wave_edges"], sampling, medium),
+        bins=WavelengthBins.through(arrays["wavelength"], arrays["wave_edges"], **words),
         footprint=Footprint.of(arrays["flux"].shape, float(attributes["pixel_scale"])),
         lsf_fwhm=arrays.get("lsf_fwhm"),
-        counters=counters,
-        meta=meta,
-        source_counters=others,
+        meta=run[0],
+        counters=run[1],
+        source_counters=run[2],
     )
     return checked_values(cube)
 
@@ -204,50 +205,20 @@ def _describe(dataset: Any, axes: tuple[str, ...], unit: str, meaning: str) -> N
 
 def read_group(file: Any) -> Cube:
     """The cube in a group of an open file."""
-    values = {name: file[name][()] for name in ARRAYS if name in file}
-    bins = WavelengthBins.through(
-        values.pop("wavelength"),
-        values.pop("wave_edges"),
-        _one_of(file, "sampling", Sampling),
-        _one_of(file, "medium", Medium),
-    )
-    lsf_fwhm = values.pop("lsf_fwhm", None)
-    arrays: dict[str, Any] = {name: jnp.asarray(own) for name, own in values.items()}
+    meta = {}
+    for key, stored in file["meta"].items():
+        value = stored[()]
+        if isinstance(value, h5py.Empty):
+            value = None
+        meta[key] = value.decode() if isinstance(value, bytes) else value
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
-    return checked_values(
-        Cube(
-            **arrays,
-            bins=bins,
-            lsf_fwhm=lsf_fwhm,
-            footprint=Footprint.of(file["flux"].shape, float(file.attrs["pixel_scale"])),
-            counters=None if counters is None else Counters(**counters),
-            source_counters=source_counters(_numbers(file.get("source_counters", {}))),
-            meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
-        )
-    )
+    others: dict[str, Any] = {}
 
+    def add(name: str, stored: Any) -> None:
+        if isinstance(stored, h5py.Dataset):
+            others[name] = stored[()]
 
-def _one_of(file: Any, name: str, allowed: Any) -> Any:
-    return _checked_word(name, file.attrs[name], allowed)
-
-
-def _checked_word(name: str, value: Any, allowed: Any) -> Any:
-    """A word of a file; raises ValueError for another than these."""
-    word = str(value)
-    if word not in get_args(allowed):
-        raise ValueError(f"{name}: expected one of {', '.join(get_args(allowed))}, got '{word}'")
-    return word
-
-
-def _numbers(group: Any, path: str = "") -> dict[str, Any]:
-    """The numbers in a group and the groups within it, by their paths."""
-    found: dict[str, Any] = {}
-    for name, own in group.items():
-        found |= _numbers(own, f"{path}{name}/") if isinstance(own, h5py.Group) else {path + name: own[()]}
-    return found
-
-
-def _plain(value: Any) -> MetaValue:
-    if isinstance(value, h5py.Empty):
-        return None
-    return value.decode() if isinstance(value, bytes) else value.item()
+    if "source_counters" in file:
+        file["source_counters"].visititems(add)
+    run = Meta(meta), None if counters is None else Counters(**counters), source_counters(others)
+    return cube_of({name: file[name][()] for name in ARRAYS if name in file}, file.attrs, run)

@@ -17,8 +17,6 @@ _FITS_COMPRESSIONS = ("gzip", "rice")
 
 _ALL_SAMPLINGS = ("linear", "log", "table")
 
-_FITS_WRITER = "rubix_like.cube.files.fits_images:fits_writer"
-
 
 def _by(place: str) -> Callable[..., None]:
     """Call the function at `module:attribute`, imported when it is called."""
@@ -29,20 +27,23 @@ def _by(place: str) -> Callable[..., None]:
     return write
 
 
-def _fits_of(members: str) -> Callable[..., None]:
-    """Write a FITS file of the members that are made at `module:attribute`."""
+def _fits_of(members: str, suffixes: tuple[str, ...] = _FITS_SUFFIXES, **limits: Any) -> FileFormat:
+    """FITS files of the members that are made at `module:attribute` in `rubix_like.cube`."""
 
     def write(*arguments: Any) -> None:
-        found_at(_FITS_WRITER)(found_at(members))(*arguments)
+        found_at("rubix_like.cube.files.fits_images:write_members")(found_at(f"rubix_like.cube.{members}"), *arguments)
 
-    return write
+    return FileFormat(write, suffixes, **limits)
+
+
+def _scene_of(members: str) -> FileLayout:
+    return FileLayout((_fits_of(members, (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)),))
 
 
 DEFAULT = FileLayout(
     (
-        FileFormat(
-            _fits_of("rubix_like.cube.files.default:default_members"),
-            _FITS_SUFFIXES,
+        _fits_of(
+            "files.default:default_members",
             images=1,
             noise_images=2,
             mask_bytes=1,
@@ -75,9 +76,8 @@ DEFAULT = FileLayout(
 
 MANGA = FileLayout(
     (
-        FileFormat(
-            _fits_of("rubix_like.cube.survey_files.survey_cubes:manga_members"),
-            _FITS_SUFFIXES,
+        _fits_of(
+            "survey_files.survey_cubes:manga_members",
             images=4,
             media=("vacuum",),
             needs_variance=True,
@@ -89,8 +89,8 @@ MANGA = FileLayout(
 
 SAMI = FileLayout(
     (
-        FileFormat(
-            _fits_of("rubix_like.cube.survey_files.survey_cubes:sami_members"),
+        _fits_of(
+            "survey_files.survey_cubes:sami_members",
             (".fits",),
             images=3,
             masks=0,
@@ -102,30 +102,8 @@ SAMI = FileLayout(
 )
 """As the SAMI Galaxy Survey writes cubes; of fibres alone."""
 
-HSIM = FileLayout(
-    (
-        FileFormat(
-            _fits_of("rubix_like.cube.files.scenes:hsim_members"),
-            (".fits",),
-            images=1,
-            masks=0,
-            media=("vacuum",),
-            samplings=("linear",),
-        ),
-    )
-)
+HSIM = _scene_of("files.scenes:hsim_members")
 """Input of HSIM, the simulator of HARMONI."""
 
-SCOPESIM = FileLayout(
-    (
-        FileFormat(
-            _fits_of("rubix_like.cube.files.scenes:scopesim_members"),
-            (".fits",),
-            images=1,
-            masks=0,
-            media=("vacuum",),
-            samplings=("linear",),
-        ),
-    )
-)
+SCOPESIM = _scene_of("files.scenes:scopesim_members")
 """Input of ScopeSim, the simulator of METIS, MICADO and others."""

@@ -16,9 +16,8 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.cube.files.default import config_table, primary_cards
+from rubix_like.cube.files.default import config_table, opened_whole, primary_cards, read_config_table
 from rubix_like.cube.files.fits_images import encoded, gzipped
-from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
 from rubix_like.cube.footprint import Card, Footprint, header_of
 from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.errors import ConfigError
@@ -151,9 +150,27 @@ def write_maps(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path
         raise ConfigError(f"path: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
     check_outputs([path], [MAPS], overwrite=overwrite)
     maps = maps if maps.after.h3 is not None else maps.fitted()
-    hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
+    cards = (
+        *(card for card in primary_cards(maps) if card[0] != "DISPAXIS"),
+        ("BAND", maps.band, "light is that in this band"),
+        (MAPS_CARD, len(maps.filters), "filters with images"),
+        *((f"FILTER{number}", name, "") for number, name in enumerate(maps.filters, start=1)),
+        ("FITSTARS", maps.fit_particles, "least stars of a spaxel with a fit"),
+    )
+    primary = fits.PrimaryHDU(header=header_of(cards))
+    hdus: list[Any] = [primary, *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
-    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), *_curve_table(maps), config_table(maps)]
+    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ")]
+    if maps.attenuation is not None:
+        columns = [
+            fits.Column(name.upper(), "D", unit=unit or None, array=np.asarray(getattr(maps.attenuation, name), float))
+            for name, unit, _ in CURVE_COLUMNS
+        ]
+        table = fits.BinTableHDU.from_columns(columns, name=CURVE_NAME)
+        for number, (_, _, text) in enumerate(CURVE_COLUMNS, start=1):
+            table.header[f"TCOMM{number}"] = text
+        hdus.append(table)
+    hdus.append(config_table(maps))
     fits.HDUList(hdus).update_extend()
     with replacing(path) as temporary:
         is_compressed = temporary.suffix.lower() == ".gz"
@@ -173,18 +190,6 @@ def read_maps(path: str | Path) -> Maps:
         return _maps_from(hdus)
 
 
-def _primary(maps: Maps) -> fits.PrimaryHDU:
-    """The run in cards, and what the maps need to be read again."""
-    run = [card for card in primary_cards(maps) if card[0] != "DISPAXIS"]
-    own: tuple[Card, ...] = (
-        ("BAND", maps.band, "light is that in this band"),
-        (MAPS_CARD, len(maps.filters), "filters with images"),
-        *((f"FILTER{number}", name, "") for number, name in enumerate(maps.filters, start=1)),
-        ("FITSTARS", maps.fit_particles, "least stars of a spaxel with a fit"),
-    )
-    return fits.PrimaryHDU(header=header_of((*run, *own)))
-
-
 def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
     stage = "after the PSF" if suffix == "" else "before the PSF (truth)"
     for field, unit, text in _IMAGES:
@@ -201,19 +206,6 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
             bare = np.asarray(images.intrinsic_flux)[:, :, number]
             text = f"mean flux density in {name} before dust, {stage}"
             yield _image(flux_name(name, _BARE) + suffix, bare, "nJy", text, _sky(maps))
-    yield from _line_images(images, maps, suffix, stage)
-    for label in maps.fields:
-        cards = (*_sky(maps), ("FIELD", label.name, "name of the map"), ("FTEXT", label.text, "what it is"))
-        text = f"{label.text}, {stage}"
-        yield _image(field_name(label.name) + suffix, images.fields[label.name], label.unit, text, cards)
-    if images.losvd is not None and maps.velocity is not None:
-        cube = np.moveaxis(np.asarray(images.losvd), 2, 0)
-        cards = (*_sky(maps, 3), *velocity_cards(np.asarray(maps.velocity)), *_source(maps))
-        yield _image("LOSVD" + suffix, cube, LOSVD_UNIT, f"light per velocity, {stage}", cards)
-
-
-def _line_images(images: MapSet, maps: Maps, suffix: str, stage: str) -> Iterator[fits.ImageHDU]:
-    """The extensions of all lines, with what `LineLabel` says in their headers."""
     for line in maps.lines:
         cards = (
             *_sky(maps),
@@ -227,6 +219,14 @@ def _line_images(images: MapSet, maps: Maps, suffix: str, stage: str) -> Iterato
             if image is not None:
                 words = f"{text.format(line=line.name)}, {stage}"
                 yield _image(line_name(line.name, field) + suffix, image, unit, words, cards)
+    for label in maps.fields:
+        cards = (*_sky(maps), ("FIELD", label.name, "name of the map"), ("FTEXT", label.text, "what it is"))
+        text = f"{label.text}, {stage}"
+        yield _image(field_name(label.name) + suffix, images.fields[label.name], label.unit, text, cards)
+    if images.losvd is not None and maps.velocity is not None:
+        cube = np.moveaxis(np.asarray(images.losvd), 2, 0)
+        cards = (*_sky(maps, 3), *_velocity_cards(maps, np.asarray(maps.velocity)))
+        yield _image("LOSVD" + suffix, cube, LOSVD_UNIT, f"light per velocity, {stage}", cards)
 
 
 def line_name(line: str, field: str = "flux") -> str:
@@ -244,23 +244,17 @@ def field_name(name: str) -> str:
     return f"FIELD_{name.upper()}"
 
 
-def velocity_cards(velocity: Float[ndarray, " velocity"]) -> tuple[Card, ...]:
+def _velocity_cards(maps: Maps, velocity: Float[ndarray, " velocity"]) -> tuple[Card, ...]:
     """Cards of a velocity axis in km/s: radial velocities in the frame of the galaxy (FITS paper III)."""
     step = float(velocity[1] - velocity[0])
-    zero = ((f"CD{row}_{column}", 0.0, "") for row, column in ((1, 3), (2, 3), (3, 1), (3, 2)))
     return (
         ("CTYPE3", "VELO", "velocity, + receding"),
         ("CUNIT3", "km/s", ""),
         ("CRPIX3", 1.0, "first bin"),
         ("CRVAL3", float(velocity[0]), "[km/s] centre of the first bin"),
-        *zero,
+        *((card, 0.0, "") for card in ("CD1_3", "CD2_3", "CD3_1", "CD3_2")),
         ("CD3_3", step, "[km/s] step"),
         ("CDELT3", step, "same as CD3_3"),
-    )
-
-
-def _source(maps: Maps) -> tuple[Card, ...]:
-    return (
         ("SPECSYS", "SOURCE", "velocities are relative to the galaxy"),
         ("ZSOURCE", float(maps.meta.get("redshift") or 0.0), "redshift of the galaxy"),
     )
@@ -283,19 +277,27 @@ def _maps_from(hdus: Any) -> Maps:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
     filters = tuple(header[f"FILTER{number}"] for number in range(1, header[MAPS_CARD] + 1))
     meta, counters, _ = read_config_table(hdus["CONFIG"])
-    of_fields = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
-    fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in of_fields)
+    named = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
+    fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in named)
+    named = [hdu.header for hdu in hdus if hdu.name == line_name(hdu.header.get(LINE_CARD, ""))]
     lines = tuple(
-        LineLabel(hdu.header[LINE_CARD], hdu.header["LINEWAVE"], hdu.header["LINESEEN"], hdu.header["LINEBASE"])
-        for hdu in hdus
-        if hdu.name == line_name(hdu.header.get(LINE_CARD, ""))
+        LineLabel(*(found[card] for card in (LINE_CARD, "LINEWAVE", "LINESEEN", "LINEBASE"))) for found in named
     )
     mask = np.array(hdus["DQ"].data, np.int32)
+    velocity, curve = None, None
+    if "LOSVD" in hdus:
+        axis = hdus["LOSVD"].header
+        velocity = np.array([axis["CRVAL3"] + axis["CD3_3"] * number for number in range(axis["NAXIS3"])], np.float64)
+    if CURVE_NAME in hdus:
+        rows = hdus[CURVE_NAME].data
+        curve = AttenuationCurve(
+            *(np.array(rows[name], np.float64) for name in ("WAVELENGTH", "INTRINSIC", "ATTENUATED"))
+        )
     return Maps(
         before=_set_from(hdus, filters, fields, lines, TRUE),
         after=_set_from(hdus, filters, fields, lines, ""),
         mask=mask,
-        velocity=_velocity_from(hdus["LOSVD"].header) if "LOSVD" in hdus else None,
+        velocity=velocity,
         counters=counters,
         filters=filters,
         band=header["BAND"],
@@ -304,62 +306,33 @@ def _maps_from(hdus: Any) -> Maps:
         meta=meta,
         fields=fields,
         lines=lines,
-        attenuation=_curve_from(hdus[CURVE_NAME].data) if CURVE_NAME in hdus else None,
+        attenuation=curve,
     )
-
-
-def _curve_table(maps: Maps) -> list[fits.BinTableHDU]:
-    curve = maps.attenuation
-    if curve is None:
-        return []
-    columns = [
-        fits.Column(name.upper(), "D", unit=unit or None, array=np.asarray(getattr(curve, name), np.float64))
-        for name, unit, _ in CURVE_COLUMNS
-    ]
-    table = fits.BinTableHDU.from_columns(columns, name=CURVE_NAME)
-    for number, (_, _, text) in enumerate(CURVE_COLUMNS, start=1):
-        table.header[f"TCOMM{number}"] = text
-    return [table]
-
-
-def _curve_from(rows: Any) -> AttenuationCurve:
-    return AttenuationCurve(
-        *(np.array(rows[name.upper()], np.float64) for name in ("wavelength", "intrinsic", "attenuated"))
-    )
-
-
-def _velocity_from(header: Any) -> Float[ndarray, " velocity"]:
-    return np.asarray([header["CRVAL3"] + header["CD3_3"] * number for number in range(header["NAXIS3"])], np.float64)
 
 
 def _set_from(
     hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...], lines: tuple[LineLabel, ...], suffix: str
 ) -> MapSet:
-    images: dict[str, Any] = {
-        field: np.array(hdus[field.upper() + suffix].data, np.float32)
-        for field, _, _ in _IMAGES
-        if field.upper() + suffix in hdus
-    }
-    losvd = np.array(hdus["LOSVD" + suffix].data, np.float32) if "LOSVD" in hdus else None
-    empty = np.zeros((*np.shape(hdus["LIGHT"].data), 0), np.float32)
-    has_dust = "INTRINSIC_LIGHT" in hdus
-    flux, bare = (
-        np.concatenate([empty, *(np.array(hdus[own + suffix].data, np.float32)[:, :, None] for own in names)], axis=2)
-        for names in (map(flux_name, filters), [flux_name(name, _BARE) for name in filters if has_dust])
-    )
+    def image(name: str) -> Any:
+        return np.array(hdus[name + suffix].data, np.float32)
+
+    def through(kind: str) -> Any:
+        empty = np.zeros((*np.shape(hdus["LIGHT"].data), 0), np.float32)
+        return np.concatenate([empty, *(image(flux_name(name, kind))[:, :, None] for name in filters)], axis=2)
+
+    maps = {field: image(field.upper()) for field, _, _ in _IMAGES if field.upper() + suffix in hdus}
+    of_lines = {}
+    for line, *_ in lines:
+        names = {field: line_name(line, field) for field, _, _ in LINE_EXTENSIONS}
+        images: dict[str, Any] = {
+            field: image(name) if name + suffix in hdus else None for field, name in names.items()
+        }
+        of_lines[line] = LineMaps(**images)
     return MapSet(
-        **images,
-        flux=flux,
-        intrinsic_flux=bare if has_dust else None,
-        losvd=None if losvd is None else np.ascontiguousarray(np.moveaxis(losvd, 0, 2)),
-        lines={line.name: _line_from(hdus, line.name, suffix) for line in lines},
-        fields={name: np.array(hdus[field_name(name) + suffix].data, np.float32) for name, _, _ in labels},
+        **maps,
+        flux=through("FLUX"),
+        intrinsic_flux=through(_BARE) if "INTRINSIC_LIGHT" in hdus else None,
+        losvd=np.ascontiguousarray(np.moveaxis(image("LOSVD"), 0, 2)) if "LOSVD" in hdus else None,
+        lines=of_lines,
+        fields={name: image(field_name(name)) for name, _, _ in labels},
     )
-
-
-def _line_from(hdus: Any, line: str, suffix: str) -> LineMaps:
-    names = {field: line_name(line, field) + suffix for field, _, _ in LINE_EXTENSIONS}
-    images: dict[str, Any] = {
-        field: np.array(hdus[name].data, np.float32) if name in hdus else None for field, name in names.items()
-    }
-    return LineMaps(**images)

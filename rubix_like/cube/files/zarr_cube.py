@@ -15,6 +15,7 @@ import numpy as np
 from rubix_like.config.file_layouts import UNPACKED, Packing
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
+from rubix_like.cube.files.default import read_run_rows
 from rubix_like.cube.files.hdf5_cube import ARRAYS, chunks_of, cube_of, flat_attributes, voxel_dtypes
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.writers import CUBE
@@ -47,13 +48,18 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     arrays: dict[str, Any] = {}  # to write to: those that the group gives would leave out chunks of zeros
     known = {WAVE if name == "wavelength" else name: description for name, description in ARRAYS.items()}
     known |= {name: ((name,), "arcsec", meaning) for name, meaning in _OFFSETS.items()}
-    for name in _dtypes(cube):
+    x, y = cube.footprint.centres()
+    given = {WAVE: cube.bins.wavelength, "wave_edges": cube.bins.edges, "x": x, "y": y}
+    given |= {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}
+    vectors = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    voxels = voxel_dtypes(cube)
+    for name, dtype in ({name: values.dtype for name, values in vectors.items()} | voxels).items():
         axes, unit, meaning = known[name]
         shape = tuple(sizes[axis] for axis in axes)
         arrays[name] = group.create_array(
             name,
             shape=shape,
-            dtype=_dtypes(cube)[name],
+            dtype=dtype,
             chunks=chunks_of(shape, _CHUNK_VALUES),
             dimension_names=axes,
             attributes={"units": unit, "long_name": meaning},
@@ -61,10 +67,10 @@ def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
             fill_value=0,
             config={"write_empty_chunks": True},  # a chunk that is missing is lost, and 0 may be -0
         )
-    for name, values in _vectors(cube).items():
+    for name, values in vectors.items():
         arrays[name][...] = values
     for block in cube.blocks(whole_rows=True):
-        for name in voxel_dtypes(cube):
+        for name in voxels:
             arrays[name][block.rows, :, block.bins] = getattr(block, name)
     consolidate(group)
 
@@ -81,17 +87,6 @@ def consolidate(group: Any) -> None:
         import_zarr().consolidate_metadata(group.store)
 
 
-def _vectors(cube: ShardedCube) -> dict[str, Any]:
-    x, y = cube.footprint.centres()
-    found = {WAVE: cube.bins.wavelength, "wave_edges": cube.bins.edges, "x": x, "y": y}
-    others = {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}
-    return found | {name: np.asarray(own) for name, own in others.items() if own is not None}
-
-
-def _dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
-    return {name: np.asarray(own).dtype for name, own in _vectors(cube).items()} | voxel_dtypes(cube)
-
-
 def read_zarr(path: Path) -> Cube:
     """The cube of a store made by `write_zarr`, every array in the dtype in which it was written
     (float64 needs 64-bit numbers switched on in JAX, else float32).
@@ -105,7 +100,8 @@ def read_zarr(path: Path) -> Cube:
             raise ValueError(f"its attribute 'format' is {group.attrs.get('format')!r}, not {CUBE!r}")
         check_store(path, (WAVE, "wave_edges"))
         values = {name: np.asarray(group[name][...]) for name in group.array_keys()}
-        return cube_of(values | {"wavelength": values[WAVE]}, group.attrs)
+        run = read_run_rows([(str(key), str(line)) for key, line in group.attrs["rows"]])
+        return cube_of(values | {"wavelength": values[WAVE]}, group.attrs, run)
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected a Zarr store written by "

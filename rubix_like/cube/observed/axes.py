@@ -59,6 +59,11 @@ class Axes:
     matrix: Float[ndarray, "axis axis"]
 
     @property
+    def sky_matrix(self) -> Float[ndarray, "2 2"]:
+        """The part of `matrix` that is of the sky, (x, y)."""
+        return self.matrix[np.ix_([self.x - 1, self.y - 1], [self.x - 1, self.y - 1])]
+
+    @property
     def kept(self) -> tuple[int, ...]:
         """The three axes in numpy's order, the slowest first."""
         return tuple(sorted((self.x, self.y, self.wave), reverse=True))
@@ -81,7 +86,7 @@ def find_axes(header: Any, place: str, *, has_wave_table: bool) -> Axes:
     lengths = tuple(int(header[f"NAXIS{axis}"]) for axis in range(1, int(header["NAXIS"]) + 1))
     kinds = {axis: text_card(header, f"CTYPE{axis}").upper() for axis in range(1, len(lengths) + 1)}
     _refuse_kinds(kinds, place)
-    wave = _spectral_axis(header, kinds, place, has_wave_table)
+    wave = _spectral_axis(header, kinds, place, has_wave_table=has_wave_table)
     others = sorted((axis for axis in kinds if axis != wave), key=lambda axis: (lengths[axis - 1] == 1, axis))
     longitudes = [axis for axis in others if kinds[axis].startswith("RA")]
     latitudes = [axis for axis in others if kinds[axis].startswith("DEC")]
@@ -96,7 +101,12 @@ def find_axes(header: Any, place: str, *, has_wave_table: bool) -> Axes:
         )
     degrees = all(kinds[axis] == "DEGREE" for axis in (x, y))
     axes = Axes(x, y, wave, lengths, celestial or degrees, pixel_matrix(header, place, len(lengths)))
-    _check_mixed(axes, place)
+    size, sky = np.abs(axes.matrix), [x - 1, y - 1]
+    along, across = size[wave - 1, sky].max(), size[sky, wave - 1].max()
+    if along > MIXED_TOLERANCE * size[wave - 1, wave - 1] or across > MIXED_TOLERANCE * abs(axes.sky_matrix).max():
+        raise ValueError(
+            f"{place}: expected a wavelength axis of its own, got one mixed with the sky (CD or PC matrix)"
+        )
     return axes
 
 
@@ -119,7 +129,7 @@ def _refuse_kinds(kinds: dict[int, str], place: str) -> None:
             )
 
 
-def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_table: bool) -> int:
+def _spectral_axis(header: Any, kinds: dict[int, str], place: str, *, has_wave_table: bool) -> int:
     named = [axis for axis, kind in kinds.items() if kind.startswith(SPECTRAL_WORDS[:4]) or is_converted(kind)]
     if len(named) > 1:
         raise ValueError(f"{place}: expected one wavelength axis, got axes {sorted(named)} ({kinds})")
@@ -136,15 +146,6 @@ def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_tabl
     )
 
 
-def _check_mixed(axes: Axes, place: str) -> None:
-    rows, sky, wave = np.abs(axes.matrix), [axes.x - 1, axes.y - 1], axes.wave - 1
-    along, across = rows[wave, sky].max(), rows[sky, wave].max()
-    if along > MIXED_TOLERANCE * rows[wave, wave] or across > MIXED_TOLERANCE * rows[np.ix_(sky, sky)].max():
-        raise ValueError(
-            f"{place}: expected a wavelength axis of its own, got one mixed with the sky (CD or PC matrix)"
-        )
-
-
 def check_axes(path: Path, flux: Any, parts: Iterable[Any | None], axes: Axes) -> None:
     """Raise ValueError where coordinates contradict each other: those of an HDU, or of the fluxes and another part."""
     _check_steps(flux.header, axes, label(path, flux))
@@ -158,16 +159,14 @@ def _check_steps(header: Any, axes: Axes, place: str) -> None:
     if not any(card.startswith("CD") and card[2:3].isdigit() for card in header):
         return
     steps = {axis: number_card(header, f"CDELT{axis}", 1.0, place) for axis in axes.kept}
-    used = {axis: step for axis, step in steps.items() if step not in (0.0, 1.0)}
-    wrong = []
+    used, wrong = {axis: step for axis, step in steps.items() if step not in (0.0, 1.0)}, []
     for axis, step in used.items():
         length = float(np.linalg.norm(axes.matrix[:, axis - 1]))
         if abs(abs(step) - length) > SQUARE_TOLERANCE * length:
             wrong.append(f"{length:.6g} and {step:.6g} along axis {axis}")
-    sky = axes.matrix[np.ix_([axes.x - 1, axes.y - 1], [axes.x - 1, axes.y - 1])]
     if used.get(axes.wave, 0.0) * axes.matrix[axes.wave - 1, axes.wave - 1] < 0:
         wrong.append(f"other directions along axis {axes.wave}")
-    if used.get(axes.x, 0.0) * used.get(axes.y, 0.0) * np.linalg.det(sky) < 0:
+    if used.get(axes.x, 0.0) * used.get(axes.y, 0.0) * np.linalg.det(axes.sky_matrix) < 0:
         wrong.append(f"a field that is mirrored by one of them (axes {axes.x} and {axes.y})")
     if wrong:
         raise ValueError(
@@ -257,38 +256,32 @@ def read_sky(header: Any, axes: Axes, place: str, pixel_scale: float | None) -> 
 
     Raises ValueError for spaxels that are not square, and where neither header nor user says how large they are.
     """
-    pick = np.ix_([axes.x - 1, axes.y - 1], [axes.x - 1, axes.y - 1])
     scales = [_degrees(header, axis, axes) for axis in (axes.x, axes.y)]
     if not axes.celestial or (pixel_scale is None and None in scales):
         return _off_sky(header, axes, scales, place, pixel_scale)
-    matrix = np.array([scale or 1.0 for scale in scales])[:, None] * axes.matrix[pick]
+    matrix = np.array([scale or 1.0 for scale in scales])[:, None] * axes.sky_matrix
     if not _has_steps(header, axes):
         matrix = np.diag([-1.0, 1.0])
-    found = _square_side(matrix, place)
-    notes: tuple[str, ...] = ()
+    found, notes = _square_side(matrix, place), []
     if pixel_scale is not None and (None in scales or not math.isclose(pixel_scale, found, rel_tol=SQUARE_TOLERANCE)):
         says = "does not say it, and its CRVAL are taken as deg" if None in scales else f"says {found:g}"
-        notes = (Note("data.overridden", f"pixel_scale {pixel_scale:g} arcsec as given; the header {says}"),)
+        notes.append(Note("data.overridden", f"pixel_scale {pixel_scale:g} arcsec as given; the header {says}"))
         matrix = matrix * (pixel_scale / found)
-    flip_y, flip_x = _flips(matrix)
-    up = matrix[:, 1] * (-1 if flip_y else 1)
+    is_mirrored, is_upside_down = bool(np.linalg.det(matrix) >= 0), bool(matrix[1, 1] < 0)
+    flips = {"rows": is_mirrored and is_upside_down, "columns": is_mirrored and not is_upside_down}
+    up = matrix[:, 1] * (-1 if flips["rows"] else 1)
     angle = math.degrees(math.atan2(up[0], up[1]))
-    ra, dec = _centre(header, axes, matrix, place)
-    mirrored = [name for name, flip in (("rows", flip_y), ("columns", flip_x)) if flip]
+    mirrored = [name for name, is_flipped in flips.items() if is_flipped]
+    notes += [
+        Note("data.mirrored", f"the field was mirrored: the {name} are put in reverse order") for name in mirrored
+    ]
     return SkyGrid(
-        pixel_scale=found if pixel_scale is None else pixel_scale,
-        field_angle=0.0 if abs(angle) < 1e-9 else angle,
-        ra=ra,
-        dec=dec,
-        flip_y=flip_y,
-        flip_x=flip_x,
-        notes=(
-            *notes,
-            *(
-                Note("data.mirrored", f"the field was mirrored: the {name} are put in reverse order")
-                for name in mirrored
-            ),
-        ),
+        found if pixel_scale is None else pixel_scale,
+        0.0 if abs(angle) < 1e-9 else angle,
+        *_centre(header, axes, matrix, place),
+        flip_y=flips["rows"],
+        flip_x=flips["columns"],
+        notes=tuple(notes),
     )
 
 
@@ -321,8 +314,8 @@ def _off_sky(header: Any, axes: Axes, scales: list[float | None], place: str, pi
                 f"none (CTYPE '{said[0]}', '{said[1]}', CUNIT '{said[2]}', '{said[3]}'); give pixel_scale= in arcsec "
                 f"(of a fit: fit.data_pixel_scale)"
             )
-        steps = np.abs(axes.matrix[np.ix_([axes.x - 1, axes.y - 1], [axes.x - 1, axes.y - 1])])
-        pixel_scale = _square_side(np.array(scales, dtype=np.float64)[:, None] * steps, place)
+        steps = np.array(scales, dtype=np.float64)[:, None] * np.abs(axes.sky_matrix)
+        pixel_scale = _square_side(steps, place)
     return SkyGrid(pixel_scale, 0.0, None, None, flip_y=False, flip_x=False, notes=(note,))
 
 
@@ -340,13 +333,6 @@ def _square_side(matrix: Float[ndarray, "2 2"], place: str) -> float:
             f"{math.degrees(math.acos(min(cosine, 1.0))):.4g} deg; resample the cube to square spaxels (e.g. reproject)"
         )
     return float(np.sqrt(sides[0] * sides[1]))
-
-
-def _flips(matrix: Float[ndarray, "2 2"]) -> tuple[bool, bool]:
-    """(rows, columns) to reverse: none where East is left of North, else what leaves the field less turned."""
-    if np.linalg.det(matrix) < 0:
-        return False, False
-    return (True, False) if matrix[1, 1] < 0 else (False, True)
 
 
 def _centre(header: Any, axes: Axes, matrix: Float[ndarray, "2 2"], place: str) -> tuple[float | None, float | None]:

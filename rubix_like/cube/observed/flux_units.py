@@ -59,10 +59,14 @@ def parse_unit(text: str) -> units.UnitBase:
     whole = _WHOLE_POWER.match(text)
     if whole:
         return parse_unit(whole["inner"]) ** int(whole["power"])
-    factor = _FACTOR.match(text)
-    number, rest = (_number(factor), factor["rest"]) if factor else (1.0, text)
+    factor, number, rest = _FACTOR.match(text), 1.0, text
+    if factor:  # such as `10**(-20)`, `1E-17` or `E-17`
+        number, rest = float(factor["base"] or 10.0) ** int(factor["bracket"] or factor["bare"] or 1), factor["rest"]
     scale = math.prod(10.0 ** (-int(found[1] or 0) * int(found[2] or 1)) for found in _FLAM.finditer(rest))
-    rest = _FLAM.sub(lambda found: _flam(int(found[2] or 1)), rest)
+    for found in reversed(list(_FLAM.finditer(rest))):
+        power = int(found[2] or 1)
+        words = f"(erg{power} s{-power} cm{-2 * power} Angstrom{-power})"
+        rest = rest[: found.start()] + words + rest[found.end() :]
     rest = re.sub(r"[A-Za-zÅå]+", lambda word: _known_name(word[0]), rest)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)
@@ -74,14 +78,8 @@ def in_unit(unit: units.UnitBase, other: units.UnitBase) -> float:
     return np.asarray(units.Quantity(1.0, unit).to_value(other), dtype=np.float64).item()
 
 
-def _flam(power: int) -> str:
-    """erg/s/cm2/Angstrom to a power, as astropy reads it."""
-    return f"(erg{power} s{-power} cm{-2 * power} Angstrom{-power})"
-
-
 @cache
 def _names() -> dict[str, tuple[str, ...]]:
-    """All names of astropy's units by their small letters."""
     found = dict[str, tuple[str, ...]]()
     for name in units.get_current_unit_registry().registry:
         found[name.lower()] = (*found.get(name.lower(), ()), name)
@@ -100,13 +98,6 @@ def _known_name(word: str) -> str:
     return word
 
 
-def _number(factor: re.Match[str]) -> float:
-    """The value of a factor such as `10**(-20)`, `1E-17` or `E-17`."""
-    power = factor["bracket"] or factor["bare"]
-    base = float(factor["base"] or 10.0)
-    return base if power is None else base ** int(power)
-
-
 def flux_factor(
     unit: units.UnitBase, bins: WavelengthBins, pixel_scale: float, beam: float | Float[ndarray, " wave"] | None = None
 ) -> Float[ndarray, " wave"]:
@@ -117,6 +108,7 @@ def flux_factor(
     c / lambda^2 at the vacuum wavelength (and by d lambda_vac / d lambda_air for a cube in air).
     Raises ValueError for a unit that is not one of a flux density or surface brightness.
     """
+    vacuum = bins.to_vacuum(bins.wavelength)
     areas = [(units.dimensionless_unscaled, 1.0), (units.pix, 1.0), (units.arcsec**2, pixel_scale**2)]
     areas += [] if beam is None else [(units.beam, pixel_scale**2 / beam)]
     for per, area in areas:
@@ -124,7 +116,10 @@ def flux_factor(
         if density.is_equivalent(F_LAMBDA):
             return np.ones(bins.n_wave) * in_unit(density, F_LAMBDA) * area
         if density.is_equivalent(F_NU):
-            return in_unit(density, F_NU) * area * _per_angstrom(bins)
+            stretch = air.vacuum_per_air(vacuum) if bins.medium == "air" else 1.0
+            per_angstrom = SPEED_OF_LIGHT * ANGSTROM_PER_KM / vacuum**2 * stretch
+            per_angstrom *= in_unit(units.Unit("erg / (s cm2 Angstrom)"), F_LAMBDA)
+            return in_unit(density, F_NU) * area * per_angstrom
     raise ValueError(f"'{unit}' is neither a flux per Angstrom (or Hz) and spaxel nor a surface brightness")
 
 
@@ -145,11 +140,3 @@ def plain_flux(
         of = "" if power == 1 else f" to the power {power}"
         raise ValueError(f"{place}: expected a flux density{of}, got a quantity in {quantity.unit}: {error}") from error
     return quantity.value * factor**power, mask
-
-
-def _per_angstrom(bins: WavelengthBins) -> Float[ndarray, " wave"]:
-    """1 erg/s/cm2/Hz in units of 1e-20 erg/s/cm2 per Angstrom of the medium."""
-    vacuum = bins.to_vacuum(bins.wavelength)
-    stretch = air.vacuum_per_air(vacuum) if bins.medium == "air" else 1.0
-    per_angstrom = SPEED_OF_LIGHT * ANGSTROM_PER_KM / vacuum**2 * stretch
-    return per_angstrom * in_unit(units.Unit("erg / (s cm2 Angstrom)"), F_LAMBDA)

@@ -107,14 +107,9 @@ class ObservedCube(AbstractCube):
         if np.any(used & ~usable):
             used = used & usable
             object.__setattr__(self, "notes", (*self.notes, *left_out))
-        angles = {name: getattr(self, name) for name in ("field_angle", "ra", "dec")}
-        vars(self).update(
-            flux=flux,
-            variance=variance,
-            used=used,
-            **{name: plain_numbers(angle, "deg", f"ObservedCube.{name}") for name, angle in angles.items()},
-        )
+        vars(self).update(flux=flux, variance=variance, used=used)
         for name, most in LARGEST_ANGLES.items():
+            vars(self)[name] = plain_numbers(getattr(self, name), "deg", f"ObservedCube.{name}")
             check_angle(getattr(self, name), f"ObservedCube.{name}", most)
         if (self.ra is None) != (self.dec is None):
             raise ValueError("ObservedCube.ra, ObservedCube.dec: expected both or none of them, got one")

@@ -142,20 +142,17 @@ SENSITIVITY_NAMES: tuple[str, ...] = ("SENSFUNC",)
 
 GIVE_HDU: str = "give hdu=, the name or number of the HDU with the fluxes (of a fit: fit.data_hdu)"
 
-_HDUCLAS3: dict[str, ErrorKind] = {
+_STATED: dict[str, ErrorKind] = {
     "MSE": "variance",
     "RMSE": "sigma",
     "INVMSE": "inverse variance",
     "INVRMSE": "inverse sigma",
-}
-"""The ESO and SDSS classes of an error (ESO, FITS interface of science data products)."""
-
-_UTYPE: dict[str, ErrorKind] = {
     "StdDevUncertainty": "sigma",
     "VarianceUncertainty": "variance",
     "InverseVariance": "inverse variance",
 }
-"""What astropy.nddata.CCDData writes with its uncertainty."""
+"""HDUCLAS3, the ESO and SDSS class of an error (ESO, FITS interface of science data products), or UTYPE, which
+astropy.nddata.CCDData writes with its uncertainty -> kind."""
 
 FOREGROUND_STAR: int = 1 << 3
 """Bit FORESTAR of MANGA_DRP3PIXMASK (https://www.sdss4.org/dr17/algorithms/bitmasks)."""
@@ -218,13 +215,16 @@ def find_parts(path: Path, hdus: Any, chosen: str | int | None = None) -> Parts:
     """
     flux = _find_flux(path, hdus, chosen)
     before = _beginning(flux)
-    error = _pointed(hdus, flux, "ERRDATA") or _named(hdus, ERROR_NAMES, flux, before)
-    mask = _pointed(hdus, flux, "QUALDATA") or _named(hdus, MASK_NAMES, flux, before)
+    error, mask = (
+        _named(hdus, (text_card(flux.header, card).upper(),) if text_card(flux.header, card) else (), flux)
+        or _named(hdus, names, flux, before)
+        for card, names in (("ERRDATA", ERROR_NAMES), ("QUALDATA", MASK_NAMES))
+    )
     wave = None
     if not any(is_tabulated(flux.header, axis) for axis in range(1, count_axes(flux) + 1)):
         wave = _named(hdus, WAVE_NAMES, flux, before, images_only=False)
     sensitivity = _named(hdus, SENSITIVITY_NAMES, flux, before) if before else None
-    survey = WEAVE if sensitivity is not None else find_survey(hdus, flux, mask)
+    survey = WEAVE if sensitivity is not None else _find_survey(hdus, flux, mask)
     return Parts(flux, error, _error_kind(path, error, before), mask, wave, sensitivity, survey)
 
 
@@ -244,17 +244,16 @@ def is_tabulated(header: Any, axis: int) -> bool:
     return text_card(header, f"CTYPE{axis}").upper().endswith("-TAB")
 
 
-def find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
-    """The survey or instrument whose file this is; `UNKNOWN` where it is none that we know."""
-    header = hdus[0].header
-    instrument = " ".join(text_card(part, "INSTRUME") for part in (header, flux.header)).upper()
+def _find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
+    header, both = hdus[0].header, (hdus[0].header, flux.header)
+    instrument = " ".join(text_card(part, "INSTRUME") for part in both).upper()
     names = {hdu.name.upper() for hdu in hdus}
     if text_card(header, "ORIGIN") == ORIGIN and text_card(header, LAYOUT_CARD) == "hsim":
         return HSIM
     if "MANGA" in instrument:
         bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}
         return MANGA_ANALYSIS if any(name.startswith("MANGA_DAP") for name in bits) else MANGA
-    if any(card in part for card in ("PYP_SPEC", "FLUXUNIT") for part in (header, flux.header)):
+    if any(card in part for card in ("PYP_SPEC", "FLUXUNIT") for part in both):
         return PYPEIT
     if "PMAS" in instrument or {"ERRWEIGHT", "FIBCOVER"} <= names:
         return CALIFA
@@ -263,9 +262,14 @@ def find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
 
 
 def _find_flux(path: Path, hdus: Any, chosen: str | int | None) -> Any:
-    """The image with the fluxes: the chosen one, else by name, else the first HDU, else the only image with three axes,
-    or the only one with such a name at its end."""
-    _refuse_maps(path, hdus)
+    if (
+        text_card(hdus[0].header, "MASKNAME") == "MANGA_DAPPIXMASK"
+        or "SPX_SKYCOO" in {hdu.name.upper() for hdu in hdus}  # maps have three axes too
+    ):
+        raise ValueError(
+            f"{path}: expected a cube of spectra, got a MAPS file of MaNGA's data analysis pipeline; a fit needs the "
+            f"spectra, in the LOGCUBE (or LINCUBE) file of the same galaxy"
+        )
     if chosen is not None:
         return _checked_cube(path, _chosen_hdu(path, hdus, chosen))
     cubes = [hdu for hdu in hdus if is_image(hdu) and count_axes(hdu) >= 3]
@@ -312,21 +316,6 @@ def _beginning(flux: Any) -> str:
     return next((name[: 1 - len(end)] for end in ends if name.endswith(end)), "")
 
 
-def _refuse_maps(path: Path, hdus: Any) -> None:
-    """Raise ValueError for files of maps, which have images with three axes too."""
-    names = {hdu.name.upper() for hdu in hdus}
-    if text_card(hdus[0].header, "MASKNAME") == "MANGA_DAPPIXMASK" or "SPX_SKYCOO" in names:
-        raise ValueError(
-            f"{path}: expected a cube of spectra, got a MAPS file of MaNGA's data analysis pipeline; a fit needs the "
-            f"spectra, in the LOGCUBE (or LINCUBE) file of the same galaxy"
-        )
-
-
-def _pointed(hdus: Any, flux: Any, card: str) -> Any | None:
-    name = text_card(flux.header, card).upper()
-    return _named(hdus, (name,), flux) if name else None
-
-
 def _named(
     hdus: Any, names: Iterable[str], flux: Any | None, before: str = "", *, images_only: bool = True
 ) -> Any | None:
@@ -341,14 +330,11 @@ def _named(
 
 
 def _error_kind(path: Path, error: Any | None, before: str) -> ErrorKind:
-    """The kind of numbers in the error's HDU, by its class cards, else by its name."""
     if error is None:
         return "variance"
-    header = error.header
-    for card, kinds in (("HDUCLAS3", _HDUCLAS3), ("UTYPE", _UTYPE)):
-        kind = kinds.get(text_card(header, card))
-        if kind:
-            return kind
+    for card in ("HDUCLAS3", "UTYPE"):
+        if text_card(error.header, card) in _STATED:
+            return _STATED[text_card(error.header, card)]
     name = error.name.upper().removeprefix(before)
     if name in ERROR_NAMES:
         return ERROR_NAMES[name]

@@ -52,15 +52,17 @@ def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedC
         factor = flux_factor(parse_unit(text), bins, _PER_SPAXEL)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: expected a flux density per Angstrom or Hz, got '{text}'; give units") from error
-    variance = _variance(table, factor)
+    variance, error = None, next((name for name in _ERRORS if name in table.colnames), None)
+    if error is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            numbers = _numbers(table[error])
+            numbers = np.where(numbers > 0, numbers, np.nan) ** (2 / _ERRORS[error])
+        variance = (numbers * factor**2)[None, None]
     values = (flux * factor)[None, None]
     used, counts = choose_voxels(values, variance, {})
-    medium_note = (
-        ()
-        if medium
-        else (Note("data.medium", f"wavelengths are taken to be in {own}; medium says otherwise", WARNING),)
-    )
-    notes = (*medium_note, *counts, *(() if variance is not None else (NO_VARIANCE,)))
+    notes = (*counts, *(() if variance is not None else (NO_VARIANCE,)))
+    if not medium:
+        notes = (Note("data.medium", f"wavelengths are taken to be in {own}; medium says otherwise", WARNING), *notes)
     check_any_used(used, str(path), notes)
     return ObservedCube(
         flux=values,
@@ -100,7 +102,6 @@ def _numbers(column: Any) -> Float[ndarray, " wave"]:
 
 
 def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
-    """Angstrom."""
     wavelength, unit = _column(path, table, _WAVELENGTHS)
     if "loglam" in table.colnames and not any(own in table.colnames for own in _WAVELENGTHS[:3]):
         return 10.0**wavelength
@@ -124,17 +125,6 @@ def table_bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) 
         return WavelengthBins.around(wavelength, medium)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; fill the gap with bins that are masked, or cut the spectrum") from error
-
-
-def _variance(table: Any, factor: Float[ndarray, " wave"]) -> Float[ndarray, "1 1 wave"] | None:
-    """The variance from the first column of errors that there is."""
-    name = next((own for own in _ERRORS if own in table.colnames), None)
-    if name is None:
-        return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        numbers = _numbers(table[name])
-        numbers = np.where(numbers > 0, numbers, np.nan) ** (2 / _ERRORS[name])
-    return (numbers * factor**2)[None, None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.covariance import SpaxelCorrelations
 from rubix_like.cube.fibres.fibre_files import read_correlations
-from rubix_like.cube.files.fits_reading import read_config_table
+from rubix_like.cube.files.default import read_config_table
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
 from rubix_like.cube.observed.axes import Axes, SkyGrid, check_axes, find_axes, pixel_matrix, read_sky
@@ -57,7 +57,7 @@ from rubix_like.runtime.words import reason_of
 _AIPS = re.compile(r"CLEAN\s+BMAJ=\s*(\S+)\s+BMIN=\s*(\S+)")
 
 
-def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndarray, " wave"], tuple[str, ...]]:
+def _read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndarray, " wave"], tuple[str, ...]]:
     """Solid angle (arcsec2) of the Gaussian beam of each plane of a file, pi BMAJ BMIN / (4 ln 2), and sentences on it:
     by the table BEAMS of CASA, the cards BMAJ1 ... of WSClean, BMAJ and BMIN, or the history of AIPS.
 
@@ -65,23 +65,17 @@ def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndar
     """
     place, header = label(path, flux), flux.header
     if header.get("CASAMBM") or "BEAMS" in hdus:
-        axes, notes = (
-            _table(place, hdus, n_wave),
-            (Note("data.beam", f"each of the {n_wave} planes has its own beam (BEAMS)"),),
-        )
+        axes, words = _table(place, hdus, n_wave), f"each of the {n_wave} planes has its own beam (BEAMS)"
     elif f"BMAJ{n_wave}" in header and f"BMAJ{n_wave + 1}" not in header:
         axes = np.array(
-            [[_card(header, f"{axis}{n}", place) for axis in ("BMAJ", "BMIN")] for n in range(1, n_wave + 1)]
+            [[number_card(header, f"{axis}{n}", 0.0, place) for axis in ("BMAJ", "BMIN")] for n in range(1, n_wave + 1)]
         )
-        notes = (Note("data.beam", f"each of the {n_wave} planes has its own beam (BMAJ1 ...)"),)
+        words = f"each of the {n_wave} planes has its own beam (BMAJ1 ...)"
     else:
-        axes, notes = np.array([[_card(header, axis, place) for axis in ("BMAJ", "BMIN")]]), ()
+        axes, words = np.array([[number_card(header, axis, 0.0, place) for axis in ("BMAJ", "BMIN")]]), ""
         found = _AIPS.search("\n".join(str(line) for line in header.get("HISTORY", [])))
         if not axes.all() and found:
-            axes, notes = (
-                np.array([found.groups()], np.float64),
-                (Note("data.beam", "the beam is that of the history of AIPS"),),
-            )
+            axes, words = np.array([found.groups()], np.float64), "the beam is that of the history of AIPS"
     if not (np.isfinite(axes).all() and (axes > 0).all()):
         raise ValueError(
             f"{place}: expected the size of the beam (BMAJ and BMIN in deg, or a table BEAMS with each plane's) beside "
@@ -89,11 +83,7 @@ def read_beam(path: Path, hdus: Any, flux: Any, n_wave: int) -> tuple[Float[ndar
             f"give units='Jy/arcsec2' (of a fit: fit.data_units)"
         )
     area = math.pi * axes[:, 0] * axes[:, 1] / (4 * math.log(2)) * 3600.0**2
-    return np.broadcast_to(area, (n_wave,)), notes
-
-
-def _card(header: Any, card: str, place: str) -> float:
-    return number_card(header, card, 0.0, place)
+    return np.broadcast_to(area, (n_wave,)), (Note("data.beam", words),) if words else ()
 
 
 def _table(place: str, hdus: Any, n_wave: int) -> Float[ndarray, "wave 2"]:
@@ -104,11 +94,8 @@ def _table(place: str, hdus: Any, n_wave: int) -> Float[ndarray, "wave 2"]:
         first = rows["POL"] == rows["POL"].min() if "POL" in rows.names else slice(None)
         order = np.argsort(rows["CHAN"][first], kind="stable") if "CHAN" in rows.names else slice(None)
         factors = [in_unit(parse_unit(table.columns[axis].unit or "arcsec"), units.deg) for axis in ("BMAJ", "BMIN")]
-        axes = [
-            factor * np.float64(rows[axis][first][order])
-            for axis, factor in zip(("BMAJ", "BMIN"), factors, strict=True)
-        ]
-        found = np.stack(axes, axis=1)
+        axes = [np.float64(rows[axis][first][order]) for axis in ("BMAJ", "BMIN")]
+        found = np.stack(axes, axis=1) * factors
     except UNREADABLE as error:
         raise ValueError(
             f"{place}: expected the beams of its planes (CASAMBM) in a table BEAMS with BMAJ and BMIN, got none; bring "
@@ -186,7 +173,11 @@ def read_observed(
             is_default = text_card(header, "ORIGIN") == ORIGIN and LAYOUT_CARD not in header
             if not is_default:  # else `Cube.read` reads it
                 parts = find_parts(path, hdus, hdu)
-                grid = _read_grid(path, hdus, parts, None if medium is None else MEDIA[medium], pixel_scale)
+                flux, place = parts.flux, label(path, parts.flux)
+                axes = find_axes(flux.header, place, has_wave_table=parts.wave is not None)
+                check_axes(path, flux, (parts.error, parts.mask), axes)
+                spectral = read_wavelengths(path, hdus, parts, axes, None if medium is None else MEDIA[medium])
+                grid = Grid(axes, spectral, read_sky(flux.header, axes, place, pixel_scale))
                 return _read(path, hdus, parts, grid, units)
     if (medium, units, pixel_scale, hdu) != (None, None, None, None):
         raise ValueError(
@@ -229,6 +220,9 @@ def _read(path: Path, hdus: Any, parts: Parts, grid: Grid, unit: str | None) -> 
     masked, mask_notes = _masked(path, parts, grid)
     used, counts = choose_voxels(flux, variance, masked)
     correlations, correlation_notes = _correlations(hdus, grid)
+    headers = hdus[0].header, parts.flux.header
+    names = (text_card(header, card).removesuffix("(DATA)").strip() for header in headers for card in _NAME_CARDS)
+    is_ours = text_card(hdus[0].header, "ORIGIN") == ORIGIN and "CONFIG" in hdus
     notes = (
         *notes_on_sums(path, hdus),
         *grid.spectral.notes,
@@ -250,44 +244,26 @@ def _read(path: Path, hdus: Any, parts: Parts, grid: Grid, unit: str | None) -> 
         field_angle=grid.sky.field_angle,
         ra=grid.sky.ra,
         dec=grid.sky.dec,
-        name=_object_name(hdus, parts.flux, path),
+        name=next(filter(None, names), path.name.removesuffix(".gz").removesuffix(".fits")),
         source=str(path),
         notes=notes,
         correlations=correlations,
-        meta=run_record(hdus),
+        meta=read_config_table(hdus["CONFIG"])[0] if is_ours else Meta(),
     )
 
 
-def run_record(hdus: Any) -> Meta:
-    """The record of the run that a file comes from, in the layout of a survey; empty for files of others."""
-    written = text_card(hdus[0].header, "ORIGIN") == ORIGIN and "CONFIG" in hdus
-    return read_config_table(hdus["CONFIG"])[0] if written else Meta()
-
-
-def _read_grid(path: Path, hdus: Any, parts: Parts, medium: Medium | None, pixel_scale: float | None) -> Grid:
-    header, place = parts.flux.header, label(path, parts.flux)
-    axes = find_axes(header, place, has_wave_table=parts.wave is not None)
-    check_axes(path, parts.flux, (parts.error, parts.mask), axes)
-    spectral = read_wavelengths(path, hdus, parts, axes, medium)
-    return Grid(axes, spectral, read_sky(header, axes, place, pixel_scale))
-
-
 def _voxels(path: Path, hdu: Any, flux: Any, grid: Grid) -> Float[ndarray, "y x wave"]:
-    """The numbers of an image in float64 and our order; raises ValueError where it has not the shape of the fluxes."""
-    values = _in_shape(path, hdu, image_values(path, hdu), flux, grid)
-    return np.ascontiguousarray(grid.ordered(values), dtype=np.float64)
+    return np.ascontiguousarray(_ordered(path, hdu, image_values(path, hdu), flux, grid), dtype=np.float64)
 
 
-def _in_shape(path: Path, hdu: Any, values: ndarray, flux: Any, grid: Grid) -> ndarray:
-    """An array without axes of length 1 that are not the cube's."""
+def _ordered(path: Path, hdu: Any, values: ndarray, flux: Any, grid: Grid) -> ndarray:
     expected = grid.axes.shape
     if [length for length in values.shape if length > 1] != [length for length in expected if length > 1]:
         raise ValueError(f"{label(path, hdu)}: expected shape {expected} as of {flux.name}, got {values.shape}")
-    return values.reshape(expected)
+    return grid.ordered(values.reshape(expected))
 
 
 def _flux_unit(path: Path, parts: Parts, given: str | None) -> tuple[units.UnitBase, tuple[str, ...]]:
-    """The unit of the fluxes: as given, else BUNIT, else as published of the instrument's files."""
     header, survey, place = parts.flux.header, parts.survey, label(path, parts.flux)
     text = text_card(header, "BUNIT")
     if given is None and number_card(header, "FSCALE", 1.0, place) != 1.0:
@@ -330,31 +306,18 @@ def _is_flux(text: str) -> bool:
 
 def _meant(unit: units.UnitBase, survey: Survey) -> units.UnitBase:
     """The unit that a header means: kcwidrp writes 1e+16 erg/s/cm2/Angstrom for numbers in 1e-16."""
-    if (
-        survey is KCWI
-        and unit.is_equivalent(F_LAMBDA)
-        and math.isclose(in_unit(unit, F_LAMBDA), in_unit(_KCWI, F_LAMBDA))
-    ):
-        return units.Unit(unit * 1e-32)
-    return unit
+    is_wrong = survey is KCWI and unit.is_equivalent(F_LAMBDA) and math.isclose(in_unit(unit, _KCWI), 1.0)
+    return units.Unit(unit * 1e-32) if is_wrong else unit
 
 
 def _unit_notes(text: str, unit: units.UnitBase, survey: Survey) -> tuple[str, ...]:
     """Sentences on a unit that is not as it is written, or hardly can be."""
     if parse_unit(text) != unit:
-        return (
-            Note(
-                "data.by_survey", f"fluxes in '{unit}': {survey.name}'s '{text}' is written so for it ({survey.source})"
-            ),
-        )
+        words = f"fluxes in '{unit}': {survey.name}'s '{text}' is written so for it ({survey.source})"
+        return (Note("data.by_survey", words),)
     if np.real(unit.scale) > 1:
-        return (
-            Note(
-                "data.flux_unit",
-                f"fluxes in '{text}', a factor above 1: if 1e-N is meant, they are far too bright; give {_AN_EXAMPLE}",
-                WARNING,
-            ),
-        )
+        words = f"fluxes in '{text}', a factor above 1: if 1e-N is meant, they are far too bright; give {_AN_EXAMPLE}"
+        return (Note("data.flux_unit", words, WARNING),)
     if re.search("fib(er|re)", text, re.IGNORECASE):
         return (Note("data.fibre_area", f"fluxes in '{text}': the area of a fibre is taken as that of a spaxel"),)
     return ()
@@ -363,10 +326,9 @@ def _unit_notes(text: str, unit: units.UnitBase, survey: Survey) -> tuple[str, .
 def _factor(
     path: Path, hdus: Any, parts: Parts, unit: units.UnitBase, grid: Grid
 ) -> tuple[Float[ndarray, "*spaxel wave"], tuple[str, ...]]:
-    """Factors for the file's fluxes, and sentences on them."""
     beam, notes = None, ()
     if units.beam in unit.bases:
-        beam, notes = read_beam(path, hdus, parts.flux, grid.bins.n_wave)
+        beam, notes = _read_beam(path, hdus, parts.flux, grid.bins.n_wave)
         beam = grid.along_wave(beam)
     try:
         factor = flux_factor(unit, grid.bins, grid.sky.pixel_scale, beam)
@@ -387,11 +349,10 @@ def _factor(
 def _variance(
     path: Path, parts: Parts, grid: Grid, flux_unit: units.UnitBase, factor: Float[ndarray, "*spaxel wave"]
 ) -> tuple[Float[ndarray, "y x wave"] | None, tuple[str, ...]]:
-    """The variance in our unit, and sentences on what was taken to be so; None where the file has no errors."""
     if parts.error is None:
         return None, (NO_VARIANCE,)
     values = _voxels(path, parts.error, parts.flux, grid)
-    ratio, notes = _error_scale(parts, _stated_unit(parts, flux_unit))
+    ratio, notes = _error_scale(parts, flux_unit)
     power = _POWERS[parts.error_kind]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         values[~(values > 0)] = np.nan
@@ -401,45 +362,37 @@ def _variance(
     return values, notes
 
 
-def _stated_unit(parts: Parts, chosen: units.UnitBase) -> units.UnitBase:
-    """The unit that the header gives the fluxes, to which that of the errors belongs even where another was chosen."""
-    text = text_card(parts.flux.header, "BUNIT")
-    try:
-        return _meant(parse_unit(text), parts.survey) if text else chosen
-    except (ValueError, TypeError):
-        return chosen
-
-
 def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
-    """The factor from the error's numbers to the power of the flux's unit that they should have, by their BUNIT."""
+    """The factor from the error's numbers to the power of the flux's unit that they should have, by their BUNIT.
+
+    They belong to the unit that the header gives the fluxes, even where another was chosen."""
     error: Any = parts.error
     text, power = text_card(error.header, "BUNIT"), _POWERS[parts.error_kind]
     if not text:
         return 1.0, ()
+    of_error, of_flux = (_stated_unit(hdu, parts.survey) for hdu in (error, parts.flux))
+    expected = (of_flux or flux_unit) ** power
+    if of_error is not None and of_error.is_equivalent(expected):
+        return in_unit(of_error, expected), ()
+    words = f"{error.name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}"
+    return 1.0, (Note("data.error_unit", words, WARNING),)
+
+
+def _stated_unit(hdu: Any, survey: Survey) -> units.UnitBase | None:
+    text = text_card(hdu.header, "BUNIT")
     try:
-        stated = _meant(parse_unit(text), parts.survey)
+        return _meant(parse_unit(text), survey) if text else None
     except (ValueError, TypeError):
-        stated = None
-    expected = flux_unit**power
-    if stated is not None and stated.is_equivalent(expected):
-        return in_unit(stated, expected), ()
-    return 1.0, (
-        Note(
-            "data.error_unit",
-            f"{error.name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}",
-            WARNING,
-        ),
-    )
+        return None
 
 
 def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarray, "y x wave"]], tuple[str, ...]]:
-    """Voxels that the file's mask leaves out, and sentences on which of its bits do not."""
     if parts.mask is None:
         return {}, ()
     name, values = parts.mask.name, image_values(path, parts.mask)
     if values.ndim == 2 and grid.axes.kept[0] == grid.axes.wave:
         values = np.broadcast_to(values, (grid.bins.n_wave, *values.shape))
-    values = grid.ordered(_in_shape(path, parts.mask, values, parts.flux, grid))
+    values = _ordered(path, parts.mask, values, parts.flux, grid)
     bits = parts.survey.bad_bits
     if bits is None or values.dtype.kind not in "iu":
         return {f"{name} not 0": values != 0}, ()
@@ -460,20 +413,9 @@ def _correlations(hdus: Any, grid: Grid) -> tuple[SpaxelCorrelations | None, tup
     try:
         found = read_correlations(hdus, wavelength, shape)
     except (KeyError, TypeError, ValueError) as error:
-        return None, (
-            Note("data.correlations", f"its correlations of spaxels are not read: {reason_of(error)}", WARNING),
-        )
+        words = f"its correlations of spaxels are not read: {reason_of(error)}"
+        return None, (Note("data.correlations", words, WARNING),)
     if found is None:
         return None, ()
     number = grid.ordered(np.arange(shape[0] * shape[1]).reshape(1, *shape))[:, :, 0]
     return found.renumbered(number.ravel(), number.shape), ()
-
-
-def _object_name(hdus: Any, flux: Any, path: Path) -> str:
-    """The object's name by the headers, else that of the file."""
-    for header in (hdus[0].header, flux.header):
-        for card in _NAME_CARDS:
-            name = text_card(header, card).removesuffix("(DATA)").strip()
-            if name:
-                return name
-    return path.name.removesuffix(".gz").removesuffix(".fits")

@@ -82,13 +82,17 @@ def read_wavelengths(path: Path, hdus: Any, parts: Parts, axes: Axes, medium: Me
     """
     header, place, wave = parts.flux.header, label(path, parts.flux), parts.wave
     kind = text_card(header, f"CTYPE{axes.wave}").upper()
-    chosen, notes = find_medium(header, axes.wave, parts.survey, medium, place)
+    chosen, notes = _find_medium(header, axes.wave, parts.survey, medium, place)
     nodes, more = _header_nodes(hdus, header, axes, place)
     if wave is not None:
         place = label(path, wave)
         by_header = None if nodes is None else nodes[1::2]
         wavelength, more = _table_wavelengths(path, wave, header, axes, by_header)
-        notes = (*notes, *more, *_disagreement(wavelength, by_header, place))
+        notes = (*notes, *more)
+        if by_header is not None and len(wavelength) > 1:
+            worst = float(np.max(np.abs(by_header - wavelength) / np.abs(np.gradient(wavelength))))
+            text = f"{place}: the wavelengths of this HDU are used; those of the header lie up to {worst:.3g} bins off"
+            notes += (Note("data.wavelengths_disagree", text, WARNING),) if worst >= 0.1 else ()
         edges = None if nodes is None else nodes[::2]
     elif nodes is None:
         raise ValueError(
@@ -118,7 +122,7 @@ def read_wavelengths(path: Path, hdus: Any, parts: Parts, axes: Axes, medium: Me
     return SpectralGrid(bins, descending, (*notes, *more))
 
 
-def find_medium(
+def _find_medium(
     header: Any, axis: int, survey: Survey, given: Medium | None, place: str
 ) -> tuple[Medium, tuple[str, ...]]:
     """Air or vacuum: as given, else by CTYPE (AWAV, WAVE), else by what is published of the instrument's files."""
@@ -127,16 +131,13 @@ def find_medium(
     if kind == "WAVE" or kind.startswith("WAVE-") or is_converted(kind):
         stated = "vacuum"
     if given is not None:
-        differs = stated is not None and stated != given
-        return given, (
-            Note("data.overridden", f"wavelengths in {given} as given; the header says {stated}"),
-        ) if differs else ()
+        note = Note("data.overridden", f"wavelengths in {given} as given; the header says {stated}")
+        return given, () if stated in (None, given) else (note,)
     if stated is not None:
         return stated, ()
     if survey.medium is not None:
-        return survey.medium, (
-            Note("data.by_survey", f"wavelengths in {survey.medium}, as {survey.name} has them ({survey.source})"),
-        )
+        words = f"wavelengths in {survey.medium}, as {survey.name} has them ({survey.source})"
+        return survey.medium, (Note("data.by_survey", words),)
     raise ValueError(
         f"{place}: expected CTYPE{axis} to say whether wavelengths are in air (AWAV) or vacuum (WAVE), got '{kind}'; "
         f"give medium='air' or medium='vacuum' (of a fit: fit.data_medium)"
@@ -175,12 +176,8 @@ def _fitted_bins(
         bins = WavelengthBins.around(wavelength, medium)
     except ValueError as error:
         raise ValueError(f"{error}; fill the gap with bins that are masked, or cut the cube there") from error
-    return bins, (
-        Note(
-            "data.uneven_bins",
-            f"uneven wavelengths: bins from {bins.edges[0]:.6g} Angstrom end half way between their centres",
-        ),
-    )
+    words = f"uneven wavelengths: bins from {bins.edges[0]:.6g} Angstrom end half way between their centres"
+    return bins, (Note("data.uneven_bins", words),)
 
 
 def _fitted(wavelength: Float[ndarray, " wave"], medium: Medium, sampling: Sampling) -> WavelengthBins:
@@ -235,25 +232,19 @@ def _header_nodes(hdus: Any, header: Any, axes: Axes, place: str) -> tuple[Nodes
     except (ValueError, TypeError, units.UnitConversionError) as error:
         raise ValueError(f"{place}: expected CUNIT{axis} to be a {what} ({si}), got '{text}'") from error
     cards |= {"CTYPE1": kind, "CUNIT1": si, "CDELT1": factor * step, "CRVAL1": factor * cards["CRVAL1"]}
-    cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))} | _at_rest(header, axis, kind, place)
+    cards |= {"VELREF": int(number_card(header, "VELREF", 0.0, place))}
+    if kind[:4] in _OF_A_LINE:
+        wavelength = number_card(header, "RESTWAV", 0.0, place)
+        frequency = max(number_card(header, card, 0.0, place) for card in ("RESTFRQ", "RESTFREQ"))
+        if not (wavelength > 0 or frequency > 0):
+            raise ValueError(
+                f"{place}: expected the line's rest frequency (RESTFRQ, in Hz) beside CTYPE{axis} = '{kind}', got "
+                f"none; write it into the header"
+            )
+        cards |= {"RESTFRQ": frequency or SPEED_OF_LIGHT * 1e3 / wavelength, "RESTWAV": wavelength}
     nodes = _computed(cards, pixels, hdus, place, limit=SPEED_OF_LIGHT * 1e3 if what == "velocity" else math.inf)
-    return 1e10 * nodes, (
-        Note("data.converted_wavelengths", f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths"),
-    )
-
-
-def _at_rest(header: Any, axis: int, kind: str, place: str) -> dict[str, float]:
-    """The cards of a line's frequency (Hz) and wavelength (m) at rest; none where numbers are not those of a line."""
-    if kind[:4] not in _OF_A_LINE:
-        return {}
-    wavelength = number_card(header, "RESTWAV", 0.0, place)
-    frequency = max(number_card(header, card, 0.0, place) for card in ("RESTFRQ", "RESTFREQ"))
-    if not (wavelength > 0 or frequency > 0):
-        raise ValueError(
-            f"{place}: expected the line's rest frequency (RESTFRQ, in Hz) beside CTYPE{axis} = '{kind}', got none; "
-            f"write it into the header"
-        )
-    return {"RESTFRQ": frequency or SPEED_OF_LIGHT * 1e3 / wavelength, "RESTWAV": wavelength}
+    words = f"a {what} (CTYPE{axis} = '{kind}') as vacuum wavelengths"
+    return 1e10 * nodes, (Note("data.converted_wavelengths", words),)
 
 
 def _computed(cards: dict[str, Any], pixels: Nodes, hdus: Any, place: str, limit: float = math.inf) -> Nodes:
@@ -287,7 +278,14 @@ def _table_wavelengths(
     if is_image(wave):
         values, unit = image_values(path, wave), text_card(wave.header, "BUNIT")
     else:
-        values, unit = _column(wave, place)
+        try:
+            columns = {column.name.upper(): column for column in wave.columns}
+            column = next(columns[name] for name in _COLUMNS if name in columns)
+            values, unit = wave.data[column.name], str(column.unit or "")
+        except (StopIteration, *UNREADABLE) as error:
+            raise ValueError(
+                f"{place}: expected a vector of wavelengths or a column {_COLUMNS[0]}, got neither"
+            ) from error
     values = np.squeeze(np.asarray(values, dtype=np.float64))
     if values.shape != (n_wave,) and (n_wave, values.size) != (1, 1):
         raise ValueError(f"{place}: expected {n_wave} wavelengths, one per bin of the cube, got shape {values.shape}")
@@ -296,30 +294,13 @@ def _table_wavelengths(
         factor, notes = _angstrom(unit, values, place, "BUNIT")
         return values * factor, notes
     factor, notes = _angstrom(text_card(header, f"CUNIT{axes.wave}"), values, place, "BUNIT")
-    if by_header is not None and _distance(values, by_header) < _distance(values * factor, by_header):
-        return values, (
-            Note(
-                "data.wavelength_unit",
-                "wavelengths of the HDU are in Angstrom, by those of the header; its own unit is not stated",
-                WARNING,
-            ),
-        )
-    return values * factor, notes
-
-
-def _distance(values: Float[ndarray, " wave"], other: Float[ndarray, " wave"]) -> float:
-    """How far two sets of wavelengths are apart: ln of the ratio of their means."""
     with np.errstate(all="ignore"):
-        return abs(float(np.log(np.mean(values) / np.mean(other))))
-
-
-def _column(wave: Any, place: str) -> tuple[ndarray, str]:
-    try:
-        columns = {column.name.upper(): column for column in wave.columns}
-        name = next(name for name in _COLUMNS if name in columns)
-        return np.asarray(wave.data[columns[name].name]), str(columns[name].unit or "")
-    except (StopIteration, *UNREADABLE) as error:
-        raise ValueError(f"{place}: expected a vector of wavelengths or a column {_COLUMNS[0]}, got neither") from error
+        ratio = np.inf if by_header is None else np.mean(values) / np.mean(by_header)
+        is_angstrom = by_header is not None and abs(np.log(ratio)) < abs(np.log(ratio * factor))
+    if is_angstrom:
+        words = "wavelengths of the HDU are in Angstrom, by those of the header; its own unit is not stated"
+        return values, (Note("data.wavelength_unit", words, WARNING),)
+    return values * factor, notes
 
 
 def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str) -> tuple[float, tuple[str, ...]]:
@@ -332,36 +313,12 @@ def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str)
             raise ValueError(f"{place}: expected {card} to be a length (Angstrom, nm, um, m), got '{text}'") from error
     low, high = float(np.min(values)), float(np.max(values))
     if OPTICAL[0] <= low and high <= OPTICAL[1]:
-        return 1.0, (
-            Note(
-                "data.wavelength_unit",
-                f"wavelengths from {low:.6g} to {high:.6g} without a unit are taken as Angstrom",
-                WARNING,
-            ),
-        )
+        words = f"wavelengths from {low:.6g} to {high:.6g} without a unit are taken as Angstrom"
+        return 1.0, (Note("data.wavelength_unit", words, WARNING),)
     if PLAUSIBLE[0] <= low * 1e10 and high * 1e10 <= PLAUSIBLE[1]:
-        return 1e10, (
-            Note("data.wavelength_unit", "wavelengths without a unit are taken as m, as FITS has them", WARNING),
-        )
+        words = "wavelengths without a unit are taken as m, as FITS has them"
+        return 1e10, (Note("data.wavelength_unit", words, WARNING),)
     raise ValueError(
         f"{place}: expected the unit of the wavelengths ({card}), got none for values from {low:.6g} to {high:.6g}; "
         f"write it into the header"
-    )
-
-
-def _disagreement(
-    wavelength: Float[ndarray, " wave"], by_header: Float[ndarray, " wave"] | None, place: str
-) -> tuple[str, ...]:
-    """A note if the header's wavelengths differ from the table's, which are used."""
-    if by_header is None or len(wavelength) < 2:
-        return ()
-    worst = float(np.max(np.abs(by_header - wavelength) / np.abs(np.gradient(wavelength))))
-    if worst < 0.1:
-        return ()
-    return (
-        Note(
-            "data.wavelengths_disagree",
-            f"{place}: the wavelengths of this HDU are used; those of the header lie up to {worst:.3g} bins off",
-            WARNING,
-        ),
     )

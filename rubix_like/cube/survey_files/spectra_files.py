@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.config.fibre_settings import FibreSettings
@@ -14,7 +14,7 @@ from rubix_like.config.file_layouts import BYTES_PER_BIN, HEADER_BYTES
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
-from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
+from rubix_like.cube.fibres.fibre_spectra import FibrePlaces, FibreSpectra
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded
 from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, header_of, world_coordinates
@@ -22,10 +22,9 @@ from rubix_like.cube.survey_files.survey_cubes import (
     FLUX_PER_OURS,
     SAMI_FLUX_PER_OURS,
     TELESCOPE_CARDS,
-    line_spread_sigmas,
+    line_spread_hdus,
     manga_primary,
     observation_cards,
-    resolution_vectors,
 )
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import beside, replacing
@@ -42,51 +41,39 @@ _SET: int = 3
 """Exposures of a set."""
 
 
-def manga_spectra(cube: Cube | ShardedCube) -> list[fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU]:
+def manga_spectra(cube: Cube | ShardedCube, fibres: FibreSpectra) -> list[Any]:
     """All HDUs of the file, in order."""
-    fibres = cube.fibres
-    assert fibres is not None
     wavelength = cube.bins.wavelength
     axis = _axis_cards(cube.bins)
     mask = np.where(fibres.usable, 0, NO_DATA).astype(np.int32)
-    angle = float(cube.meta.get("field_angle") or 0.0)
-    east, north = fibres.places.on_sky_at(angle, len(wavelength))
+    inverse = np.zeros(fibres.flux.shape)
+    if fibres.variance is not None:
+        variance = np.asarray(fibres.variance, dtype=np.float64)
+        good = (variance > 0) & fibres.usable
+        inverse = np.where(good, 1 / np.where(good, variance, 1), 0) / FLUX_PER_OURS**2
+    east, north = fibres.places.on_sky_at(_angle(cube), len(wavelength))
     primary = (*manga_primary(cube, str(MASK_BITS[1])), ("DRPMODE", "RSS", "row-stacked spectra"))
     observation = (("BUNIT", FIBRE_FLUX_UNIT, ""), MASK_BITS, *TELESCOPE_CARDS, *observation_cards(cube))
+
+    def image(name: str, values: Float[ndarray, "*fibre wave"], cards: tuple[Card, ...]) -> fits.ImageHDU:
+        stored = np.broadcast_to(np.asarray(values, dtype=np.float32), mask.shape)
+        return fits.ImageHDU(stored, header_of(cards), name=name)
+
     return [
         fits.PrimaryHDU(header=header_of(primary)),
-        _image("FLUX", np.asarray(fibres.flux, dtype=np.float64) * FLUX_PER_OURS, (*observation, *axis)),
-        _image("IVAR", _inverse_variance(fibres), axis),
+        image("FLUX", np.asarray(fibres.flux, dtype=np.float64) * FLUX_PER_OURS, (*observation, *axis)),
+        image("IVAR", inverse, axis),
         fits.ImageHDU(mask, header_of((MASK_BITS, *axis)), name="MASK"),
-        *_line_spread(cube, fibres.flux.shape),
-        fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.bins.medium}"),)), name="WAVE"),
-        *resolution_vectors(cube),
-        _exposures(cube, fibres),
-        _image("XPOS", -east, (("BUNIT", "arcsec", "to the West"),)),
-        _image("YPOS", north, (("BUNIT", "arcsec", "to the North"),)),
+        *line_spread_hdus(cube, image),
+        _exposures(cube, fibres.places),
+        image("XPOS", -east, (("BUNIT", "arcsec", "to the West"),)),
+        image("YPOS", north, (("BUNIT", "arcsec", "to the North"),)),
         config_table(cube, cube.source_counters),
     ]
 
 
-def _inverse_variance(fibres: FibreSpectra) -> Float[ndarray, "fibre wave"]:
-    """0 without noise, and where masked."""
-    if fibres.variance is None:
-        return np.zeros(fibres.flux.shape)
-    variance = np.asarray(fibres.variance, dtype=np.float64)
-    good = (variance > 0) & fibres.usable
-    return np.where(good, 1 / np.where(good, variance, 1), 0) / FLUX_PER_OURS**2
-
-
-def _line_spread(cube: Cube | ShardedCube, shape: tuple[int, ...]) -> list[fits.ImageHDU]:
-    """LSFPOST and LSFPRE, for a cube with an LSF."""
-    if cube.lsf_fwhm is None:
-        return []
-    includes_pixel = bool(cube.meta.get("lsf_includes_pixel"))
-    widths = np.diff(cube.bins.edges)
-    sigmas = line_spread_sigmas(np.asarray(cube.lsf_fwhm, np.float64), widths, includes_pixel)
-    unit = (("BUNIT", "Angstrom", "sigma"),)
-    names = ("LSFPOST", "LSFPRE")
-    return [_image(name, np.broadcast_to(own, shape), unit) for name, own in zip(names, sigmas, strict=True)]
+def _angle(cube: Cube | ShardedCube) -> float:
+    return float(cube.meta.get("field_angle") or 0.0)
 
 
 def _axis_cards(bins: WavelengthBins) -> tuple[Card, ...]:
@@ -104,15 +91,15 @@ def _axis_cards(bins: WavelengthBins) -> tuple[Card, ...]:
     )
 
 
-def _exposures(cube: Cube | ShardedCube, fibres: FibreSpectra) -> fits.BinTableHDU:
+def _exposures(cube: Cube | ShardedCube, places: FibrePlaces) -> fits.BinTableHDU:
     """OBSINFO: of each exposure number, set (of three, as in MaNGA), date (0: none), offset from the mean (arcsec, East
     and North), time, seeing, transparency. MaNGA has its number as text."""
-    places = fibres.places
     first = np.unique(places.exposure, return_index=True)[1]
-    east, north = (side[first] for side in places.on_sky(float(cube.meta.get("field_angle") or 0.0)))
+    east, north = (side[first] for side in places.on_sky(_angle(cube)))
     seeing, times = cube.meta.get("psf_fwhm"), cube.meta.exposure_times(len(first))
     number = places.exposure[first]
-    columns = (
+    return _table(
+        "OBSINFO",
         ("MJD", "J", None, np.zeros(len(first), dtype=np.int32)),
         ("EXPNUM", "12A", None, number.astype(str)),
         ("SET", "J", None, (number - 1) // _SET + 1),
@@ -122,13 +109,13 @@ def _exposures(cube: Cube | ShardedCube, fibres: FibreSpectra) -> fits.BinTableH
         ("SEEING", "D", "arcsec", places.seeing[first] * (np.nan if seeing is None else float(seeing))),
         ("TRANSPAR", "D", None, places.transparency[first]),
     )
+
+
+def _table(name: str, *columns: tuple[str, str, str | None, ndarray]) -> fits.BinTableHDU:
+    """A table of columns (name, format, unit, values)."""
     return fits.BinTableHDU.from_columns(
-        [fits.Column(name, kind, unit=unit, array=values) for name, kind, unit, values in columns], name="OBSINFO"
+        [fits.Column(column, kind, unit=unit, array=values) for column, kind, unit, values in columns], name=name
     )
-
-
-def _image(name: str, values: Float[ndarray, "fibre wave"], cards: tuple[Card, ...]) -> fits.ImageHDU:
-    return fits.ImageHDU(np.asarray(values, dtype=np.float32), header_of(cards), name=name)
 
 
 ARCSEC_PER_MICRON: float = 15.22e-3
@@ -137,87 +124,65 @@ ARCSEC_PER_MICRON: float = 15.22e-3
 SAMI_FLUX_UNIT: str = "10**(-16) erg/s/cm**2/Angstrom/fibre"
 
 
-def sami_spectra(cube: Cube | ShardedCube) -> list[list[fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU]]:
-    """All HDUs of the file of each exposure, in order."""
-    fibres = cube.fibres
-    assert fibres is not None
-    return [_exposure(cube, number) for number in range(1, fibres.places.n_exposure + 1)]
-
-
-def _exposure(cube: Cube | ShardedCube, number: int) -> list[fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU]:
-    fibres = cube.fibres
-    assert fibres is not None
-    own = np.flatnonzero(fibres.places.exposure == number)
-    cards = (*primary_cards(cube), *_cards(cube, number), *_sami_axis_cards(cube))
-    flux = np.where(fibres.good, np.asarray(fibres.flux, dtype=np.float64), np.nan)[own] * SAMI_FLUX_PER_OURS
-    hdus: list[fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU] = [
-        fits.PrimaryHDU(flux.astype(np.float32), header_of(cards))
-    ]
-    if fibres.variance is not None:
-        variance = np.asarray(fibres.variance, dtype=np.float64)[own] * SAMI_FLUX_PER_OURS**2
-        header = header_of((("BUNIT", f"({SAMI_FLUX_UNIT})**2", ""), *_sami_axis_cards(cube)))
-        hdus.append(fits.ImageHDU(variance.astype(np.float32), header, name="VARIANCE"))
-    return [*hdus, _fibre_table(cube, own), config_table(cube, cube.source_counters)]
-
-
-def _cards(cube: Cube | ShardedCube, number: int) -> tuple[Card, ...]:
-    fibres = cube.fibres
-    assert fibres is not None
-    first = int(np.flatnonzero(fibres.places.exposure == number)[0])
+def sami_spectra(cube: Cube | ShardedCube, fibres: FibreSpectra, exposure: int) -> list[Any]:
+    """All HDUs of the file of an exposure (from 1), in order."""
+    places = fibres.places
+    chosen = np.flatnonzero(places.exposure == exposure)
     known = {keyword: value for keyword, value, _ in cube.wcs_cards}
-    times = cube.meta.exposure_times(fibres.places.n_exposure)
-    return (
-        (LAYOUT_CARD, "sami", "like a reduced frame of SAMI; a mock observation"),
-        ("BUNIT", SAMI_FLUX_UNIT, ""),
-        ("EXPOSURE", number, "number of this exposure"),
-        *((("EXPOSED", times[number - 1], "[s] time of the exposure"),) if times is not None else ()),
-        ("MEANRA", known["CRVAL1"], "[deg] right ascension of the field's centre"),
-        ("MEANDEC", known["CRVAL2"], "[deg] declination of the field's centre"),
-        ("FIBDIAM", 2 * fibres.places.radius, "[arcsec] diameter of a core"),
-        ("PLATESCL", ARCSEC_PER_MICRON * 1e3, "[arcsec/mm] of FIBPOS_X, FIBPOS_Y"),
-        ("TRANSPAR", float(fibres.places.transparency[first]), "of the sky; the flux is calibrated for it"),
-        ("RELSEE", float(fibres.places.seeing[first]), "FWHM of the seeing relative to the PSF's"),
-    )
-
-
-def _sami_axis_cards(cube: Cube | ShardedCube) -> tuple[Card, ...]:
-    bins = cube.bins
-    return (
-        ("CTYPE1", "Wavelength", f"in {bins.medium}"),
+    times = cube.meta.exposure_times(places.n_exposure)
+    axis = (
+        ("CTYPE1", "Wavelength", f"in {cube.bins.medium}"),
         ("CUNIT1", "Angstrom", ""),
         ("CRPIX1", 1.0, "first bin"),
-        ("CRVAL1", bins.first, "[Angstrom] its centre"),
-        ("CDELT1", bins.step, "[Angstrom]"),
+        ("CRVAL1", cube.bins.first, "[Angstrom] its centre"),
+        ("CDELT1", cube.bins.step, "[Angstrom]"),
     )
+    cards = (
+        *primary_cards(cube),
+        (LAYOUT_CARD, "sami", "like a reduced frame of SAMI; a mock observation"),
+        ("BUNIT", SAMI_FLUX_UNIT, ""),
+        ("EXPOSURE", exposure, "number of this exposure"),
+        *((("EXPOSED", times[exposure - 1], "[s] time of the exposure"),) if times is not None else ()),
+        ("MEANRA", known["CRVAL1"], "[deg] right ascension of the field's centre"),
+        ("MEANDEC", known["CRVAL2"], "[deg] declination of the field's centre"),
+        ("FIBDIAM", 2 * places.radius, "[arcsec] diameter of a core"),
+        ("PLATESCL", ARCSEC_PER_MICRON * 1e3, "[arcsec/mm] of FIBPOS_X, FIBPOS_Y"),
+        ("TRANSPAR", float(places.transparency[chosen[0]]), "of the sky; the flux is calibrated for it"),
+        ("RELSEE", float(places.seeing[chosen[0]]), "FWHM of the seeing relative to the PSF's"),
+        *axis,
+    )
+    flux = np.where(fibres.good, np.asarray(fibres.flux, dtype=np.float64), np.nan)[chosen] * SAMI_FLUX_PER_OURS
+    hdus: list[Any] = [fits.PrimaryHDU(flux.astype(np.float32), header_of(cards))]
+    if fibres.variance is not None:
+        variance = np.asarray(fibres.variance, dtype=np.float64)[chosen] * SAMI_FLUX_PER_OURS**2
+        header = header_of((("BUNIT", f"({SAMI_FLUX_UNIT})**2", ""), *axis))
+        hdus.append(fits.ImageHDU(variance.astype(np.float32), header, name="VARIANCE"))
+    return [*hdus, _fibre_table(cube, places, chosen), config_table(cube, cube.source_counters)]
 
 
-def _fibre_table(cube: Cube | ShardedCube, own: np.ndarray) -> fits.BinTableHDU:
-    fibres = cube.fibres
-    assert fibres is not None
-    places, known = fibres.places, {keyword: value for keyword, value, _ in cube.wcs_cards}
-    x, y = places.x[own], places.y[own]
-    east, north = (side[own] for side in places.on_sky(float(cube.meta.get("field_angle") or 0.0)))
+def _fibre_table(cube: Cube | ShardedCube, places: FibrePlaces, chosen: Int[ndarray, " fibre"]) -> fits.BinTableHDU:
+    known, number = {keyword: value for keyword, value, _ in cube.wcs_cards}, len(chosen)
+    x, y = places.x[chosen], places.y[chosen]
+    east, north = (side[chosen] for side in places.on_sky(_angle(cube)))
     column, row = (cube.n_x - 1) / 2 - x / cube.pixel_scale, (cube.n_y - 1) / 2 + y / cube.pixel_scale
     ra, dec = world_coordinates(cube.wcs_cards, cube.bins).celestial.all_pix2world(column, row, 0)
     name = str(cube.meta.get("object") or "mock")
-    columns = (
-        ("SPEC_ID", "J", None, np.arange(1, len(own) + 1)),
-        ("NAME", f"{max(len(name), 1)}A", None, np.full(len(own), name)),
-        ("TYPE", "1A", None, np.full(len(own), "P")),
-        ("PROBENUM", "J", None, np.ones(len(own), dtype=np.int32)),
-        ("PROBENAME", "6A", None, np.full(len(own), "Probe1")),
-        ("FIBNUM", "J", None, places.number[own]),
+    return _table(
+        "FIBRES_IFU",
+        ("SPEC_ID", "J", None, np.arange(1, number + 1)),
+        ("NAME", f"{max(len(name), 1)}A", None, np.full(number, name)),
+        ("TYPE", "1A", None, np.full(number, "P")),
+        ("PROBENUM", "J", None, np.ones(number, dtype=np.int32)),
+        ("PROBENAME", "6A", None, np.full(number, "Probe1")),
+        ("FIBNUM", "J", None, places.number[chosen]),
         ("FIBPOS_X", "D", "um", east / ARCSEC_PER_MICRON),
         ("FIBPOS_Y", "D", "um", north / ARCSEC_PER_MICRON),
         ("XPOS", "D", "arcsec", x),
         ("YPOS", "D", "arcsec", y),
         ("FIB_MRA", "D", "deg", ra),
         ("FIB_MDEC", "D", "deg", dec),
-        ("GRP_MRA", "D", "deg", np.full(len(own), known["CRVAL1"])),
-        ("GRP_MDEC", "D", "deg", np.full(len(own), known["CRVAL2"])),
-    )
-    return fits.BinTableHDU.from_columns(
-        [fits.Column(key, kind, unit=unit, array=values) for key, kind, unit, values in columns], name="FIBRES_IFU"
+        ("GRP_MRA", "D", "deg", np.full(number, known["CRVAL1"])),
+        ("GRP_MDEC", "D", "deg", np.full(number, known["CRVAL2"])),
     )
 
 
@@ -253,8 +218,9 @@ def write_spectra(cube: Cube | ShardedCube, paths: tuple[Path, ...], layout: str
     """
     if cube.fibres is None:
         raise ConfigError("Cube.fibres: expected the spectra of fibres, got None; observe with instrument.fibres")
-    made: list[list[Any]] = [manga_spectra(cube)] if layout == "manga" else sami_spectra(cube)
-    for path, hdus in zip(paths, made, strict=True):
+    for exposure, path in enumerate(paths, start=1):
+        is_manga = layout == "manga"
+        hdus = manga_spectra(cube, cube.fibres) if is_manga else sami_spectra(cube, cube.fibres, exposure)
         fits.HDUList(hdus).update_extend()
         with replacing(path) as temporary, temporary.open("wb") as stream:
             for hdu in hdus:

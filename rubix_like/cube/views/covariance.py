@@ -59,7 +59,17 @@ class IndependentCovariance(AbstractCovariance):
 def cube_covariance(cube: Cube, wavelength: Any) -> AbstractCovariance:
     """The covariance in the bin at a wavelength; raises as `Cube.covariance`."""
     if cube.fibres is None and cube.noise_sources is None:
-        _check_known(cube)
+        if cube.variance is None:
+            raise ValueError(
+                "covariance: expected a cube with noise, got one without variance; give the run a noise section, such "
+                "as noise: {signal_to_noise: 50}"
+            )
+        why = None if cube.correlations is not None else _why_unknown(cube.meta)
+        if why:
+            raise ValueError(
+                f"Cube.covariance: expected a cube that holds the spectra of its fibres, its pointings or its "
+                f"correlations, or whose spaxels are known to have independent noise, got {why}; {_FROM_FILES}"
+            )
     bin_ = bin_at(cube.bins, wavelength)
     if cube.noise_sources is not None:
         return SpaxelCovariance(*cube.noise_sources.linear_map(bin_))
@@ -96,21 +106,6 @@ def bin_at(bins: WavelengthBins, wavelength: Any) -> int:
             f"{place:g}"
         )
     return min(int(np.searchsorted(edges, place, side="right")) - 1, bins.n_wave - 1)
-
-
-def _check_known(cube: Cube) -> None:
-    """Raise ValueError unless the cube has noise that is independent, or whose correlations are known."""
-    if cube.variance is None:
-        raise ValueError(
-            "covariance: expected a cube with noise, got one without variance; give the run a noise section, such as "
-            "noise: {signal_to_noise: 50}"
-        )
-    why = None if cube.correlations is not None else _why_unknown(cube.meta)
-    if why:
-        raise ValueError(
-            f"Cube.covariance: expected a cube that holds the spectra of its fibres, its pointings or its "
-            f"correlations, or whose spaxels are known to have independent noise, got {why}; {_FROM_FILES}"
-        )
 
 
 def _why_unknown(meta: Meta) -> str | None:

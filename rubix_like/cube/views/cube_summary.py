@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Float
-from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import RUN_WORDS
@@ -61,11 +59,7 @@ def _light_png(cube: Cube) -> bytes:
     light = np.sum(flux, axis=2, where=mask == 0, dtype=np.float64)
     brightest = max(light.max(initial=0.0), np.finfo(float).tiny)
     level = 1 - np.log10(np.clip(light / brightest, _FAINTEST, 1.0)) / np.log10(_FAINTEST)
-    return _grey_png(level[::-1])
-
-
-def _grey_png(level: Float[ndarray, "y x"]) -> bytes:
-    """Levels from 0 (black) to 1 (white), the first row on top, as a PNG file of 8 bits."""
+    level = level[::-1]
     height, width = level.shape
     rows = np.zeros((height, width + 1), np.uint8)  # each row begins with the number of its filter: none
     rows[:, 1:] = np.round(255 * level)
@@ -75,7 +69,7 @@ def _grey_png(level: Float[ndarray, "y x"]) -> bytes:
         (b"IDAT", zlib.compress(rows.tobytes(), 6)),
         (b"IEND", b""),
     )
-    chunks = [
-        struct.pack(">I", len(own)) + kind + own + struct.pack(">I", zlib.crc32(kind + own)) for kind, own in parts
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    png = b"\x89PNG\r\n\x1a\n"
+    for kind, content in parts:
+        png += struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    return png

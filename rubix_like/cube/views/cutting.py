@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from astropy import units
 from astropy.coordinates import SkyCoord
-from astropy.wcs import WCS
 from astropy.wcs.utils import pixel_to_skycoord, skycoord_to_pixel
 from jaxtyping import Float
 from numpy import ndarray
@@ -18,8 +17,8 @@ from rubix_like.config.quantities import parse_pair, parse_quantity
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.cube import Cube, ExtractedSpectrum
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import Maps
 from rubix_like.cube.views.imaging import bins_within
+from rubix_like.physics.discs import disc_overlap
 from rubix_like.runtime.words import percent
 
 Place = SkyCoord | Sequence[Any] | str
@@ -32,14 +31,9 @@ _ROUNDING = 1e-9
 """Degrees by which two angles differ that are the same."""
 
 
-def celestial_of(cube: Cube) -> WCS:
-    """The sky of a cube as an astropy WCS of two axes (x, y) -> (RA, Dec) in deg."""
-    return cube.wcs.celestial
-
-
 def sky_at(cube: Cube, x: Any, y: Any) -> Any:
     """The place (SkyCoord) of positions in spaxels."""
-    return pixel_to_skycoord(x, y, celestial_of(cube))
+    return pixel_to_skycoord(x, y, cube.wcs.celestial)
 
 
 def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[float, float]:
@@ -59,7 +53,7 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
     place = _as_coordinates(at)
     if cube.meta.get("ra") is None or cube.meta.get("dec") is None:
         raise ValueError("at: expected a cube with ra and dec in its meta, got one without; give offset=(East, North)")
-    x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, celestial_of(cube)))
+    x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, cube.wcs.celestial))
     if not (np.isfinite(x) and np.isfinite(y)):
         away = float(sky_at(cube, *middle).separation(place).deg)
         raise ValueError(f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away")
@@ -80,40 +74,6 @@ def _as_coordinates(at: Place) -> SkyCoord:
     if abs(dec) > 90:
         raise ValueError(f"at: expected (RA, Dec) with Dec from -90 to 90 deg, got {at!r}")
     return SkyCoord(ra, dec, unit="deg")
-
-
-def field_about(cube: Cube, x: float, y: float) -> tuple[float, float, float]:
-    """RA, Dec (deg) of a position, and the angle of +y there (deg, North through East), for a field centred on it."""
-    here, above = sky_at(cube, x, y), sky_at(cube, x, y + 1.0)
-    angle, before = float(here.position_angle(above).wrap_at("180d").deg), float(cube.meta.get("field_angle") or 0.0)
-    is_same = abs((angle - before + 180.0) % 360.0 - 180.0) < _ROUNDING
-    return float(here.ra.deg), float(here.dec.deg), before if is_same else angle
-
-
-def circle_overlap(x: Float[ndarray, " x"], y: Float[ndarray, " y"], radius: float) -> Float[ndarray, "y x"]:
-    """Area that unit squares centred on the grid of `x` and `y` share with a circle of `radius` about the origin.
-
-    Exact: by the area of the circle over 0 < u < x, 0 < v < y, which is x y where that corner lies inside, else
-    a y + the integral of sqrt(r^2 - u^2) from a = sqrt(r^2 - y^2) to x. A whole square counts 1.
-    """
-    right, upper = x[None, :] + 0.5, y[:, None] + 0.5
-    corners = [_corner_area(u, v, radius) for u, v in ((right, upper), (right - 1, upper), (right, upper - 1))]
-    return np.clip(corners[0] - corners[1] - corners[2] + _corner_area(right - 1, upper - 1, radius), 0.0, 1.0)
-
-
-def _corner_area(x: Float[ndarray, "*x"], y: Float[ndarray, "*y"], radius: float) -> Float[ndarray, "y x"]:
-    """The area of the circle between the axes and (x, y), negative in the second and fourth quadrant."""
-    sign = np.sign(x) * np.sign(y)
-    x, y = np.minimum(np.abs(x), radius), np.minimum(np.abs(y), radius)
-    edge = np.sqrt(radius**2 - y**2)
-    beyond = np.maximum(x, edge)
-    curved = edge * y + _segment(beyond, radius) - _segment(edge, radius)
-    return sign * np.where(x <= edge, x * y, curved)
-
-
-def _segment(x: Float[ndarray, "*x"], radius: float) -> Float[ndarray, "*x"]:
-    """The integral of sqrt(r^2 - u^2) from 0 to x."""
-    return 0.5 * (x * np.sqrt(np.maximum(radius**2 - x**2, 0.0)) + radius**2 * np.arcsin(np.minimum(x / radius, 1.0)))
 
 
 _MOST_OUTSIDE = 0.01
@@ -160,39 +120,30 @@ def _weights(
     if x is None and not placed and radius is None:
         return np.ones(cube.footprint.shape)
     column, row = (float(x), float(y)) if x is not None and y is not None else position_of(cube, at, offset)
+    beside = (
+        f"spectrum: expected a place in the field, x from 0 to {cube.n_x - 1} and y from 0 to {cube.n_y - 1}, got "
+        f"x = {column:.6g}, y = {row:.6g}"
+    )
     if radius is None:
-        return _one_spaxel(cube, column, row)
+        x, y = int(np.floor(column + 0.5)), int(np.floor(row + 0.5))
+        if not (0 <= x < cube.n_x and 0 <= y < cube.n_y):
+            raise ValueError(beside)
+        weights = np.zeros(cube.footprint.shape)
+        weights[y, x] = 1.0
+        return weights
     reach = parse_quantity(radius, "arcsec", "radius") / cube.pixel_scale
     if reach <= 0:
         raise ValueError(f"radius: expected more than 0 arcsec, got {radius!r}")
-    weights = circle_overlap(np.arange(cube.n_x) - column, np.arange(cube.n_y) - row, reach)
+    right, upper = (np.arange(cube.n_x) - column + 0.5)[None, :], (np.arange(cube.n_y) - row + 0.5)[:, None]
+    weights = disc_overlap(right - 1, right, upper - 1, upper, reach)
     if not (weights > 0).any():
-        raise ValueError(_beside(cube, column, row))
+        raise ValueError(beside)
     outside = 1 - float(weights.sum()) / (np.pi * reach**2)
     if outside > _MOST_OUTSIDE:
         logging.getLogger("rubix_like").warning(
             "radius: %s of the circle lies outside the field, and its light is missing", percent(outside)
         )
     return weights
-
-
-def _one_spaxel(cube: Cube, column: float, row: float) -> Float[ndarray, "y x"]:
-    x, y = int(np.floor(column + 0.5)), int(np.floor(row + 0.5))
-    if not (0 <= x < cube.n_x and 0 <= y < cube.n_y):
-        raise ValueError(_beside(cube, column, row))
-    weights = np.zeros(cube.footprint.shape)
-    weights[y, x] = 1.0
-    return weights
-
-
-def _beside(cube: Cube, column: float, row: float) -> str:
-    return (
-        f"spectrum: expected a place in the field, x from 0 to {cube.n_x - 1} and y from 0 to {cube.n_y - 1}, got "
-        f"x = {column:.6g}, y = {row:.6g}"
-    )
-
-
-_PER_VOXEL = ("flux", "mask", "variance", "truth")
 
 
 def cut_cube(
@@ -207,24 +158,29 @@ def cut_cube(
     if size is None and (at is not None or offset is not None):
         raise ValueError("cut: expected the size of the box beside its place, got none; e.g. size='2 arcsec'")
     if wavelength is not None:
-        cube = _cut_bins(cube, np.flatnonzero(bins_within(cube, wavelength, "wavelength")))
+        inside = np.flatnonzero(bins_within(cube, wavelength, "wavelength"))
+        cube = _cut_bins(cube, slice(int(inside[0]), int(inside[-1]) + 1))
     return cube if size is None else _cut_spaxels(cube, *_box(cube, at, offset, size))
 
 
-def _cut_bins(cube: Cube, own: np.ndarray) -> Cube:
-    first, last = int(own[0]), int(own[-1]) + 1
-    values = {name: getattr(cube, name) for name in _PER_VOXEL}
-    cut: dict[str, Any] = {name: value[:, :, first:last] for name, value in values.items() if value is not None}
-    cut["contributions"] = {name: value[:, :, first:last] for name, value in cube.contributions.items()}
-    spread = None if cube.lsf_fwhm is None else cube.lsf_fwhm[first:last]
-    fibres = None if cube.fibres is None else cube.fibres.part(slice(first, last))
-    noise = None if cube.noise_sources is None else cube.noise_sources.part(slice(first, last))
-    axes = {"bins": cube.bins.part(first, last), "lsf_fwhm": spread}
-    return dataclasses.replace(cube, **cut, **axes, fibres=fibres, noise_sources=noise)
+def _cut_bins(cube: Cube, bins: slice) -> Cube:
+    return dataclasses.replace(
+        cube,
+        **_cut_voxels(cube, (slice(None), slice(None), bins)),
+        bins=cube.bins.part(bins.start, bins.stop),
+        lsf_fwhm=None if cube.lsf_fwhm is None else cube.lsf_fwhm[bins],
+        fibres=None if cube.fibres is None else cube.fibres.part(bins),
+        noise_sources=None if cube.noise_sources is None else cube.noise_sources.part(bins),
+    )
+
+
+def _cut_voxels(cube: Cube, part: tuple[slice, ...]) -> dict[str, Any]:
+    values = {name: getattr(cube, name) for name in ("flux", "mask", "variance", "truth")}
+    cut: dict[str, Any] = {name: value[part] for name, value in values.items() if value is not None}
+    return cut | {"contributions": {name: value[part] for name, value in cube.contributions.items()}}
 
 
 def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tuple[slice, slice]:
-    """Rows and columns whose centres lie in the box, as far as the field has them."""
     sides = [
         parse_quantity(side, "arcsec", "size") for side in (size if isinstance(size, list | tuple) else (size, size))
     ]
@@ -247,24 +203,24 @@ def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tupl
 
 def _cut_spaxels(cube: Cube, rows: slice, columns: slice) -> Cube:
     footprint = Footprint(rows.stop - rows.start, columns.stop - columns.start, cube.footprint.pixel_scale)
-    middle = (columns.start + columns.stop - 1) / 2, (rows.start + rows.stop - 1) / 2
-    ra, dec, angle = field_about(cube, *middle)
-    meta = cube.meta.replace(ra=ra, dec=dec, field_angle=angle)
-    values = {name: getattr(cube, name) for name in (*_PER_VOXEL, "mean_v_los")}
-    cut: dict[str, Any] = {name: value[rows, columns] for name, value in values.items() if value is not None}
-    cut["contributions"] = {name: value[rows, columns] for name, value in cube.contributions.items()}
-    maps = None if cube.maps is None else _cut_maps(cube.maps, rows, columns, footprint, meta)
-    fibres = None if cube.fibres is None else cube.fibres.within(rows, columns)
-    noise = None if cube.noise_sources is None else cube.noise_sources.within(rows, columns)
-    correlations = None if cube.correlations is None else cube.correlations.within(rows, columns)
-    of_box = {"footprint": footprint, "meta": meta, "maps": maps, "fibres": fibres, "noise_sources": noise}
-    return dataclasses.replace(cube, **cut, **of_box, correlations=correlations)
-
-
-def _cut_maps(maps: Maps, rows: slice, columns: slice, footprint: Footprint, meta: Any) -> Maps:
-    """The maps of the box; the attenuation curve is that of the whole field, and is left out."""
-    both = {
-        name: jax.tree.map(lambda map_: map_[rows, columns], getattr(maps, name))
-        for name in ("before", "after", "mask")
-    }
-    return dataclasses.replace(maps, **both, footprint=footprint, meta=meta, attenuation=None)
+    x, y = (columns.start + columns.stop - 1) / 2, (rows.start + rows.stop - 1) / 2
+    here, above = sky_at(cube, x, y), sky_at(cube, x, y + 1.0)
+    angle, before = float(here.position_angle(above).wrap_at("180d").deg), float(cube.meta.get("field_angle") or 0.0)
+    is_same = abs((angle - before + 180.0) % 360.0 - 180.0) < _ROUNDING
+    meta = cube.meta.replace(ra=float(here.ra.deg), dec=float(here.dec.deg), field_angle=before if is_same else angle)
+    maps = cube.maps
+    if maps is not None:  # but for the attenuation curve, which is that of the whole field
+        before_psf, after, mask = jax.tree.map(lambda map_: map_[rows, columns], (maps.before, maps.after, maps.mask))
+        of_box: dict[str, Any] = {"before": before_psf, "after": after, "mask": mask, "attenuation": None}
+        maps = dataclasses.replace(maps, **of_box, footprint=footprint, meta=meta)
+    return dataclasses.replace(
+        cube,
+        **_cut_voxels(cube, (rows, columns)),
+        mean_v_los=None if cube.mean_v_los is None else cube.mean_v_los[rows, columns],
+        footprint=footprint,
+        meta=meta,
+        maps=maps,
+        fibres=None if cube.fibres is None else cube.fibres.within(rows, columns),
+        noise_sources=None if cube.noise_sources is None else cube.noise_sources.within(rows, columns),
+        correlations=None if cube.correlations is None else cube.correlations.within(rows, columns),
+    )

@@ -1,7 +1,7 @@
-"""Images out of a cube: white light, narrow bands, images through filters, maps of the run, all with units."""
+"""Images of a cube: white light, bands, filters, maps of the run, all with units; and the table of its lines."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from astropy import units
@@ -9,10 +9,11 @@ from astropy.units import Quantity
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.arguments import named_arguments
 from rubix_like.config.quantities import parse_pair
 from rubix_like.constants import CUBE_FLUX_DENSITY, CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import sums_of
+from rubix_like.cube.cube_parts import ShardedCube, sums_of
 from rubix_like.cube.files.maps_file import (
     DUST_EXTENSIONS,
     EXTENSIONS,
@@ -20,13 +21,13 @@ from rubix_like.cube.files.maps_file import (
     LINE_EXTENSIONS,
     PHOTON_EXTENSION,
 )
-from rubix_like.cube.maps import Maps, MapSet
+from rubix_like.cube.maps import Maps
 from rubix_like.cube.meta import OUTSIDE_APERTURE
-from rubix_like.errors import expect, nearest, suggest
+from rubix_like.errors import ConfigError, expect, nearest, suggest
 from rubix_like.runtime.places import found_at
 
-_THROUGH_FILTER = "rubix_like.forward.products.bands:filter_image"
-"""Filters are known where maps are made, above cubes."""
+if TYPE_CHECKING:
+    from astropy.table import Table
 
 _ROUNDING = 1e-6
 """Relative difference of wavelengths that are the same."""
@@ -62,14 +63,8 @@ def image_of(cube: Cube, band: str | Sequence[Any] | None = None) -> Quantity:
         sums = sums_of(cube)
         return Quantity(np.where(sums.unlit, np.nan, sums.light), CUBE_FLUX_UNIT)
     if isinstance(band, str):
-        return found_at(_THROUGH_FILTER)(cube, band)
+        return found_at("rubix_like.forward.products.bands:filter_image")(cube, band)
     inside = bins_within(cube, band)
-    _check_covered(cube, band)
-    return Quantity(mean_of_bins(cube, inside), CUBE_FLUX_DENSITY)
-
-
-def _check_covered(cube: Cube, band: Sequence[Any]) -> None:
-    """Raise ValueError for a band that reaches beyond the cube, as for filters."""
     low, high = parse_pair(band, "Angstrom", "band", "(lowest, highest)")
     first, last = cube.wave_edges[[0, -1]]
     if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
@@ -77,6 +72,7 @@ def _check_covered(cube: Cube, band: Sequence[Any]) -> None:
             f"band: expected one within the cube's {first:.2f} to {last:.2f} Angstrom ({cube.medium}), got {low:g} to "
             f"{high:g}; give the part that is there"
         )
+    return Quantity(mean_of_bins(cube, inside), CUBE_FLUX_DENSITY)
 
 
 def mean_of_bins(cube: Cube, inside: Bool[ndarray, " wave"]) -> Float[ndarray, "y x"]:
@@ -108,11 +104,19 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
     if maps is None and field == "v_light" and cube.mean_v_los is not None and not before_psf:
         return np.asarray(cube.mean_v_los, np.float64) * (units.km / units.s)
     if maps is None:
+        known = {*_UNITS, *SHORT_NAMES}
+        of_lines = tuple(f"{kind}_" for kind, _, _ in LINE_EXTENSIONS)
+        remedy = "" if name in known or name.startswith(of_lines) else nearest(name, known)
         raise ValueError(
             f"map '{name}': expected a cube with the maps of its run, got one without; give the run products: {{losvd: "
-            f"null}} (a cube from a file finds the maps beside it, cube_maps.fits){_other_name(name)}"
+            f"null}} (a cube from a file finds the maps beside it, cube_maps.fits){remedy}"
         )
-    known = _maps_by_name(maps.before if before_psf else maps.after, maps)
+    images = maps.before if before_psf else maps.after
+    known = {own: (getattr(images, own), unit) for own, unit in _UNITS.items()}
+    known |= {label.name: (images.fields[label.name], label.unit) for label in maps.fields}
+    for line, of_line in images.lines.items():
+        known |= {f"{own}_{line}": (getattr(of_line, own), unit) for own, unit, _ in LINE_EXTENSIONS}
+    known = {own: (values, unit) for own, (values, unit) in known.items() if values is not None}
     if field not in known:
         names = (*known, *(short for short, long in SHORT_NAMES.items() if long in known))
         raise ValueError(f"map '{name}': expected one that this run made{_MADE_BY.get(name) or suggest(name, names)}")
@@ -121,20 +125,55 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
     return np.where(outside, np.nan, np.asarray(values, np.float64)) * units.Unit(unit)
 
 
-def _other_name(name: str) -> str:
-    """The remedy for a name that no map of a run without fields has."""
-    of_lines = tuple(f"{kind}_" for kind, _, _ in LINE_EXTENSIONS)
-    known = {*_UNITS, *SHORT_NAMES}
-    return "" if name in known or name.startswith(of_lines) else nearest(name, known)
+_KMS = units.km / units.s
+
+_LINE_UNITS = {
+    "wavelength": units.Angstrom,
+    "observed_wavelength": units.Angstrom,
+    "flux": units.Unit(CUBE_FLUX_UNIT),
+    "intrinsic_flux": units.Unit(CUBE_FLUX_UNIT),
+    "equivalent_width": units.Angstrom,
+    "velocity": _KMS,
+    "velocity_dispersion": _KMS,
+}
 
 
-def _maps_by_name(maps: MapSet, of: Maps) -> dict[str, tuple[Any, str]]:
-    """Name -> values (y, x) and unit of every map that a run made: fields by their names, lines as `flux_Ha`."""
-    found = {name: (getattr(maps, name), unit) for name, unit in _UNITS.items() if getattr(maps, name) is not None}
-    found |= {label.name: (maps.fields[label.name], label.unit) for label in of.fields}
-    for line, of_line in maps.lines.items():
-        for name, unit, _ in LINE_EXTENSIONS:
-            values = getattr(of_line, name)
-            if values is not None:
-                found[f"{name}_{line}"] = (values, unit)
-    return found
+@named_arguments
+def lines(source: Cube | ShardedCube | Maps) -> "Table":
+    """The lines of a cube that was made with `products.lines`, or of its maps: their true values in the whole field.
+
+    One row per line: `name`; `wavelength` (Angstrom, at rest in vacuum); `observed_wavelength` at the redshift of the
+    galaxy, in the cube's own medium; sums and means of the maps after the PSF over the spaxels of the aperture: `flux`
+    (1e-20 erg/s/cm2), `intrinsic_flux` before all dust, `equivalent_width` (Angstrom at rest, NaN where the
+    light beside the line is not known), `velocity` and `velocity_dispersion` (km/s, relative to the redshift, without
+    the instrument's line spread; NaN without light). Raises ConfigError where there are no maps of lines.
+    """
+    maps = source if isinstance(source, Maps) else source.maps
+    if maps is None:
+        raise ConfigError(
+            "lines: expected a cube with the maps of its run, got one without any; set products: {lines: true}, or for "
+            "a cube from a file give its maps: rl.lines(rl.Maps.read('cube_maps.fits'))"
+        )
+    if not maps.lines:
+        raise ConfigError("lines: expected maps of emission lines, got none; set products: {lines: true} in the run")
+    inside = (np.asarray(maps.mask) & OUTSIDE_APERTURE) == 0
+    redshift = float(maps.meta.get("redshift") or 0.0)
+    rows = []
+    for label in maps.lines:
+        line = maps.after.lines[label.name]
+        flux, v, sigma = (np.asarray(image, np.float64)[inside] for image in (line.flux, line.v, line.sigma))
+        lit = np.isfinite(v) & np.isfinite(sigma)
+        total = flux[lit].sum() or np.nan
+        mean = (flux[lit] * v[lit]).sum() / total
+        square = (flux[lit] * (sigma[lit] ** 2 + (v[lit] - mean) ** 2)).sum() / total
+        row: dict[str, Any] = {"name": label.name, "wavelength": label.wavelength}
+        row |= {"observed_wavelength": label.observed, "flux": flux.sum()}
+        if line.intrinsic_flux is not None:
+            row["intrinsic_flux"] = np.asarray(line.intrinsic_flux, np.float64)[inside].sum()
+        beside = 0.0 if line.continuum is None else np.asarray(line.continuum, np.float64)[inside].sum()
+        row["equivalent_width"] = flux.sum() / beside / (1.0 + redshift) if beside > 0 else np.nan
+        rows.append(row | {"velocity": mean, "velocity_dispersion": np.sqrt(square)})
+    names = list(rows[0])
+    return found_at("astropy.table:Table")(
+        rows=rows, names=names, units={name: unit for name, unit in _LINE_UNITS.items() if name in names}
+    )

@@ -1,6 +1,6 @@
 """Cubes for specutils and xarray."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from astropy import units
@@ -36,43 +36,32 @@ def to_specutils(cube: Cube) -> "Spectrum":
     which is `spectrum.meta["medium"]`; the run is in `spectrum.meta["run"]`. Raises ConfigError if specutils is not
     installed, or astropy is too old to keep Angstrom.
     """
-    spectrum = _find_class()
-    unit = CUBE_FLUX_DENSITY
-    variance = cube.variance
-    return spectrum(
-        flux=in_fits_order(cube.flux) * unit,
-        uncertainty=None if variance is None else VarianceUncertainty(in_fits_order(variance), unit=unit**2),
-        mask=in_fits_order(np.asarray(cube.mask) != 0),
-        **_axis(cube),
-        meta={"medium": cube.bins.medium, "sampling": cube.bins.sampling, "run": dict(cube.meta)},
-    )
-
-
-def _axis(cube: Cube) -> dict[str, Any]:
-    """The world coordinates; of bins by a table their edges alone, for specutils has no WCS of these, or their centres
-    where these are not in the middle, in which specutils puts them."""
-    if cube.sampling == "table":
-        edges = cube.wave_edges
-        in_the_middle = np.allclose(cube.wavelength, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
-        return {"spectral_axis": (edges if in_the_middle else cube.wavelength) * units.AA, "spectral_axis_index": 0}
-    return {"wcs": world_coordinates(cube.wcs_cards, cube.bins, preserve_units=True)}
-
-
-def in_fits_order(voxels: object) -> ndarray:
-    """(y, x, wave) voxels as a contiguous array (wave, y, x), the order of axes of FITS."""
-    return np.ascontiguousarray(np.asarray(voxels).transpose(2, 0, 1))
-
-
-def _find_class() -> Any:
-    found = import_optional("specutils", "to_specutils")
-    if int(found.__version__.split(".")[0]) < _OLDEST:
+    specutils = import_optional("specutils", "to_specutils")
+    if int(specutils.__version__.split(".")[0]) < _OLDEST:
         raise ConfigError(
-            f"to_specutils: expected specutils {_OLDEST} or newer, got {found.__version__}; pip install -U "
+            f"to_specutils: expected specutils {_OLDEST} or newer, got {specutils.__version__}; pip install -U "
             "'rubix-like[specutils]'"
         )
     if not minversion("astropy", _OLDEST_ASTROPY):
         raise ConfigError(f"to_specutils: expected astropy {_OLDEST_ASTROPY} or newer; pip install -U astropy")
-    return found.Spectrum
+    if cube.sampling == "table":  # specutils has no WCS of these, and puts centres in the middle
+        edges = cube.wave_edges
+        in_the_middle = np.allclose(cube.wavelength, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
+        axis = {"spectral_axis": (edges if in_the_middle else cube.wavelength) * units.AA, "spectral_axis_index": 0}
+    else:
+        axis = {"wcs": world_coordinates(cube.wcs_cards, cube.bins, preserve_units=True)}
+    unit, variance = CUBE_FLUX_DENSITY, cube.variance
+    return specutils.Spectrum(
+        flux=_in_fits_order(cube.flux) * unit,
+        uncertainty=None if variance is None else VarianceUncertainty(_in_fits_order(variance), unit=unit**2),
+        mask=_in_fits_order(np.asarray(cube.mask) != 0),
+        **axis,
+        meta={"medium": cube.bins.medium, "sampling": cube.bins.sampling, "run": dict(cube.meta)},
+    )
+
+
+def _in_fits_order(voxels: object) -> ndarray:
+    return np.ascontiguousarray(np.asarray(voxels).transpose(2, 0, 1))
 
 
 def to_xarray(cube: Cube) -> "Dataset":

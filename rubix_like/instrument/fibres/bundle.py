@@ -8,57 +8,12 @@ from numpy import ndarray
 
 from rubix_like.config.fibre_settings import FibreCubeSettings, FibreSettings, RefractionSettings
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces
+from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces, turned
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.psf_profile import WavelengthNodes
+from rubix_like.physics.discs import disc_overlap
 from rubix_like.runtime.places import found_at
-
-_ROUNDING = 1e-12
-"""Area (in squared radii) below which a rectangle that touches the disc, or none at all, is outside."""
-
-
-def disc_overlap(
-    left: Float[ndarray, "*n"],
-    right: Float[ndarray, "*n"],
-    bottom: Float[ndarray, "*n"],
-    top: Float[ndarray, "*n"],
-    radius: float,
-) -> Float[ndarray, "*n"]:
-    """Area of rectangles within a disc about the origin.
-
-    By corners: F(right, top) - F(left, top) - F(right, bottom) + F(left, bottom), where F(x, y) is the area of the disc
-    to the left of x and below y.
-    """
-    area = (
-        _below_left(right, top, radius)
-        - _below_left(left, top, radius)
-        - _below_left(right, bottom, radius)
-        + _below_left(left, bottom, radius)
-    )
-    return np.where(area > _ROUNDING * radius**2, area, 0.0)
-
-
-def _below_left(x: ndarray, y: ndarray, radius: float) -> ndarray:
-    """Area of the unit disc (scaled by the radius) with abscissa below x and ordinate below y.
-
-    Odd and even parts about the axes: a quarter of the disc, what lies between the axes and x or y, and the corner.
-    """
-    x, y = np.clip(x / radius, -1.0, 1.0), np.clip(y / radius, -1.0, 1.0)
-    corner = np.sign(x) * np.sign(y) * _corner(np.abs(x), np.abs(y))
-    return radius**2 * (np.pi / 4 + _strip(x) + _strip(y) + corner)
-
-
-def _strip(x: ndarray) -> ndarray:
-    return 0.5 * (x * np.sqrt(1.0 - x**2) + np.arcsin(x))
-
-
-def _corner(x: ndarray, y: ndarray) -> ndarray:
-    """Area of the unit disc in the rectangle from the origin to (x, y), both from 0 to 1."""
-    inside = x**2 + y**2 <= 1.0
-    start = np.sqrt(1.0 - y**2)  # where the circle passes the height y
-    beyond = start * y + _strip(x) - _strip(np.minimum(start, x))
-    return np.where(inside, x * y, np.where(start < x, beyond, x * y))
 
 
 def cube_weights(settings: FibreCubeSettings, places: FibrePlaces, footprint: Footprint) -> CubeWeights:
@@ -185,7 +140,8 @@ Places = Float[ndarray, "fibre 2"]
 def fibre_places(settings: FibreSettings, bins: WavelengthBins | None = None) -> FibrePlaces:
     """The fibres that work, exposure after exposure, in the order of their numbers; with `bins` also how far refraction
     moves their light."""
-    places = _turned(bundle_places(settings), settings.angle)
+    x, y = bundle_places(settings).T
+    places = np.stack(turned(x, y, settings.angle), axis=1)
     number = np.setdiff1d(np.arange(1, len(places) + 1), np.asarray(settings.dead, dtype=np.int64))
     offsets = np.asarray(settings.dithers)
     n_exposure, n_fibre = len(offsets), len(number)
@@ -239,9 +195,3 @@ def circles(rings: int) -> Places:
         angle = np.arange(6 * ring) * (2 * np.pi / (6 * ring))
         found.append(ring * np.stack([np.sin(angle), np.cos(angle)], axis=1))
     return np.concatenate(found)
-
-
-def _turned(places: Places, angle: float) -> Places:
-    """Places turned from +y (North) through +x (East) by an angle in deg."""
-    sine, cosine = np.sin(np.deg2rad(angle)), np.cos(np.deg2rad(angle))
-    return np.stack([places[:, 0] * cosine + places[:, 1] * sine, places[:, 1] * cosine - places[:, 0] * sine], axis=1)

@@ -18,12 +18,12 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.fibres.fibre_spectra import FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.fibres.bundle import disc_overlap
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
 from rubix_like.instrument.psf_images import effective_area, lights_in_discs, load_psf_image, sharpening
 from rubix_like.instrument.psf_profile import TAPS, WavelengthNodes, sharpened
+from rubix_like.physics.discs import disc_overlap
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.words import format_bytes
 
@@ -53,22 +53,18 @@ def share_in_fibre(
     away = distance[:, None]
     square = (away + radius * cosine) ** 2 + radius**2 * sine2
     edge = radius**2 + radius * away * cosine
-    return jnp.mean(_light_per_square(square, jnp.maximum(fwhm, _NARROWEST), beta) * edge, axis=1)
+    width = jnp.maximum(fwhm, _NARROWEST)
+    if beta is None:  # E(d) = 1 - exp(-d^2 / (2 sigma^2)), or 1 - (1 + (d / alpha)^2)^(1 - beta)
+        light = -jnp.expm1(square * (-0.5 * (FWHM_PER_SIGMA / width) ** 2))
+    else:
+        alpha2 = width**2 / (4.0 * (2.0 ** (1.0 / beta) - 1.0))
+        light = -jnp.expm1((1.0 - beta) * jnp.log1p(square / alpha2))
+    return jnp.mean(light / square * edge, axis=1)
 
 
 def angles_for(radius: float, fwhm: float) -> int:
     """Angles that `share_in_fibre` needs for errors below 1e-7: the sharper the PSF in the disc, the more."""
     return int(np.clip(np.ceil(24.0 * radius / fwhm) + 8, 16, 1024))
-
-
-def _light_per_square(
-    square: Float[Array, "r angle"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
-) -> Float[Array, "r angle"]:
-    """E(d) / d^2 of the squared distance: 1 - exp(-d^2 / (2 sigma^2)), or 1 - (1 + (d / alpha)^2)^(1 - beta)."""
-    if beta is None:
-        return -jnp.expm1(square * (-0.5 * (FWHM_PER_SIGMA / fwhm) ** 2)) / square
-    alpha2 = fwhm**2 / (4.0 * (2.0 ** (1.0 / beta) - 1.0))
-    return -jnp.expm1((1.0 - beta) * jnp.log1p(square / alpha2)) / square
 
 
 def interpolated(table: Float[Array, " r"], place: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -291,13 +287,23 @@ class FixedFibreMap(eqx.Module):
         """
         one, field = (psf.psf, psf) if isinstance(psf, FieldPSF) else (psf, None)
         wavelength = np.array([middle]) if one.nodes is None else np.asarray(one.nodes.wavelength)
-        _check_size(len(wavelength), len(places), painted)
+        n_byte = 8 * len(wavelength) * len(places) * painted.n_element
+        if n_byte > _LARGEST_BYTES:
+            raise ConfigError(
+                f"instrument.psf: expected at most {format_bytes(_LARGEST_BYTES)} for what {len(places)} fibres see of "
+                f"{painted.n_element} cells at {len(wavelength)} wavelengths, got {format_bytes(n_byte)}; take a "
+                f"smaller fov or psf.enclosed, engine.oversampling: 1, or no refraction"
+            )
         spreads = one.painting.deposit != "nearest"
         cells = painted.painted(TAPS if spreads else 0)
         total = np.zeros((len(wavelength), len(places), *painted.shape))
         for place, weight in zip(settings.every_place, _weights(field, painted), strict=True):
             wide = _at_each(place, wavelength, places, cells, shift)
-            total += weight * (_sharp(wide, places, one.painting) if spreads else wide)
+            if spreads:  # by as much of the deposit's variance as the shares of the fibre in the middle can be
+                middle_fibre = int(np.argmin(np.hypot(places.x, places.y)))
+                variance = np.asarray(sharpening(wide[:, middle_fibre], one.painting))
+                wide = sharpened(sharpened(wide, 2, variance, np), 3, variance, np)
+            total += weight * wide
         total *= places.transparency[:, None, None]
         exposure = (places.exposure - 1).astype(np.int32)
         return cls(total.reshape(*total.shape[:2], -1), exposure, shift, places.radius)
@@ -309,16 +315,6 @@ class FixedFibreMap(eqx.Module):
     def matrices_over_field(self, field: FieldPSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:  # noqa: ARG002
         """The same: they are those over the field."""
         return jnp.asarray(self.shares)
-
-
-def _check_size(n_wavelength: int, n_fibre: int, painted: Footprint) -> None:
-    n_byte = 8 * n_wavelength * n_fibre * painted.n_element
-    if n_byte > _LARGEST_BYTES:
-        raise ConfigError(
-            f"instrument.psf: expected at most {format_bytes(_LARGEST_BYTES)} for what {n_fibre} fibres see of "
-            f"{painted.n_element} cells at {n_wavelength} wavelengths, got {format_bytes(n_byte)}; take a smaller fov "
-            f"or psf.enclosed, engine.oversampling: 1, or no refraction"
-        )
 
 
 def image_width(settings: PSFSettings, ends: Float[ndarray, " end"]) -> float:
@@ -395,7 +391,12 @@ def _at_each(
             )["light"]
         )
     planes, scale, table = load_psf_image(settings)
-    images = _at_wavelengths(planes, table, wavelength)
+    images = planes / planes.sum(axis=(1, 2), keepdims=True)
+    if table is None:
+        images = np.broadcast_to(images, (len(wavelength), *images.shape[1:]))
+    else:  # linear between the planes
+        shares = WavelengthNodes(table, degree=1).shares(wavelength, np)
+        images = np.einsum("np,pyx->nyx", shares, images)
     found = np.zeros((len(wavelength), len(places), *cells.shape))
     for seeing in np.unique(places.seeing):
         those = np.flatnonzero(places.seeing == seeing)
@@ -408,30 +409,7 @@ def _at_each(
     return found
 
 
-def _at_wavelengths(
-    planes: Float[ndarray, "plane row column"],
-    table: Float[ndarray, " plane"] | None,
-    wavelength: Float[ndarray, " node"],
-) -> Float[ndarray, "node row column"]:
-    """The images at these wavelengths, of light 1: linear between the planes."""
-    light = planes / planes.sum(axis=(1, 2), keepdims=True)
-    if table is None:
-        return np.broadcast_to(light, (len(wavelength), *light.shape[1:]))
-    nodes = WavelengthNodes(table, degree=1)
-    return np.einsum("np,pyx->nyx", nodes.shares(wavelength, np), light)
-
-
-def _sharp(
-    wide: Float[ndarray, "node fibre y x"], places: FibrePlaces, painting: Painting
-) -> Float[ndarray, "node fibre inner_y inner_x"]:
-    """Shares sharpened by as much of the deposit's variance as those of the fibre in the middle can be."""
-    middle = int(np.argmin(np.hypot(places.x, places.y)))
-    variance = np.asarray(sharpening(wide[:, middle], painting))
-    return sharpened(sharpened(wide, 2, variance, np), 3, variance, np)
-
-
 def _weights(field: FieldPSF | None, painted: Footprint) -> Iterator[Float[ndarray, "y x"]]:
-    """The weight of each place of the PSF in the painted cells."""
     if field is None:
         return iter([np.ones(painted.shape)])
     rows, columns = (np.asarray(axis, np.float64) for axis in field.weights(painted))
