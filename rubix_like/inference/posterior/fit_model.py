@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
@@ -121,14 +122,16 @@ class Free(eqx.Module):
         """The dotted names."""
         return tuple(parameter.name for parameter in self.parameters)
 
+    def labels_where(self, chosen: Bool[np.ndarray, " latent"]) -> list[str]:
+        """The names of some latents."""
+        return [label for label, is_chosen in zip(self.labels, chosen, strict=True) if is_chosen]
+
     @property
     def places(self) -> dict[str, slice]:
         """The slice of each parameter among the latents, by its name."""
-        ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
-        return {
-            parameter.name: slice(end - parameter.size, end)
-            for parameter, end in zip(self.parameters, ends, strict=True)
-        }
+        ends = itertools.accumulate(parameter.size for parameter in self.parameters)
+        pairs = zip(self.parameters, ends, strict=True)
+        return {parameter.name: slice(end - parameter.size, end) for parameter, end in pairs}
 
     def has(self, *beginnings: str) -> bool:
         """Whether a parameter is free whose name begins with one of these."""
@@ -139,13 +142,8 @@ class Free(eqx.Module):
         return self._values_of(self.own_normals(latent))
 
     def _values_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
-        places, before = self.places, normals.shape[:-1]
-        return {
-            parameter.name: parameter.prior.value(
-                normals[..., places[parameter.name]].reshape((*before, *parameter.shape))
-            )
-            for parameter in self.parameters
-        }
+        pairs = zip(self.parameters, self.parts(normals), strict=True)
+        return {parameter.name: parameter.prior.value(part) for parameter, part in pairs}
 
     def own_normals(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Any:
         """The standard normal variable of each value: its latent, but for correlated parameters."""
@@ -180,13 +178,17 @@ class Free(eqx.Module):
         """The value of one parameter; None where it is not free."""
         return self.values(latent).get(name)
 
+    def parts(self, flat: Shaped[Array | np.ndarray, "*n latent"]) -> list[Any]:
+        """Numbers in the order of the labels as one array for each parameter, of its shape."""
+        before, ends = flat.shape[:-1], itertools.accumulate(parameter.size for parameter in self.parameters)
+        return [
+            flat[..., end - parameter.size : end].reshape((*before, *parameter.shape))
+            for parameter, end in zip(self.parameters, ends, strict=True)
+        ]
+
     def split(self, flat: Shaped[np.ndarray, "*n latent"]) -> dict[str, np.ndarray]:
         """Numbers in the order of the labels as arrays of the parameters' shapes, by name."""
-        places, before = self.places, flat.shape[:-1]
-        return {
-            parameter.name: flat[..., places[parameter.name]].reshape((*before, *parameter.shape))
-            for parameter in self.parameters
-        }
+        return dict(zip(self.names, self.parts(flat), strict=True))
 
     def join(self, values: Mapping[str, Shaped[np.ndarray, "..."]]) -> Shaped[np.ndarray, "*n latent"]:
         """Arrays by name as numbers in the order of the labels: what `split` has split."""
@@ -238,6 +240,12 @@ class Free(eqx.Module):
         rows = [jnp.broadcast_to(jnp.asarray(values[parameter.name]), parameter.shape) for parameter in self.parameters]
         parts = [parameter.prior.latent(row).reshape(-1) for parameter, row in zip(self.parameters, rows, strict=True)]
         return self.of_own_normals(jnp.concatenate(parts))
+
+    def described(self, latent: Latent) -> str:
+        """Names with their values, of arrays the range, in words; concrete only."""
+        ends = ((name, np.min(value), np.max(value)) for name, value in self.values(np.asarray(latent)).items())
+        words = (f"{name} = {low:.5g}{'' if low == high else f' to {high:.5g}'}" for name, low, high in ends)
+        return ", ".join(words)
 
     def draw(self, seed: int, count: int) -> Float[np.ndarray, "count latent"]:
         """Latents drawn from the prior on the host (numpy's default generator)."""
