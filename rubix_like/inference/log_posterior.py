@@ -30,8 +30,9 @@ from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, Latent, SyntheticSource, read_values
 from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half_square
+from rubix_like.inference.posterior.priors import Priors
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
+from rubix_like.inference.request import Data, one_galaxy, read_request
 from rubix_like.physics.units import plain_numbers
 from rubix_like.runtime.notes import Note, as_notes
 from rubix_like.runtime.progress import Progress
@@ -100,7 +101,7 @@ class LogPosterior:
         x = x if isinstance(x, jax.Array) else self._numbers(x, np.asarray)
         if x.shape[-1:] != (self.size,):
             raise ValueError(f"to_physical: expected {self._wanted} along the last axis, got shape {x.shape}")
-        return self._posterior.named_values(x)
+        return self._free.values(x)
 
     @named_arguments
     def to_unconstrained(self, values: Mapping[str, Any]) -> Any:
@@ -118,7 +119,7 @@ class LogPosterior:
             name: value if _is_traced(value) else read_values(f"to_unconstrained: {name}", value, self.units[name])
             for name, value in values.items()
         }
-        found = {**self._posterior.named_values(np.zeros(self.size)), **given}
+        found = {**self._free.values(np.zeros(self.size)), **given}
         return free.traced_latent(found) if any(map(_is_traced, found.values())) else free.latent(found)
 
     @named_arguments

@@ -374,6 +374,15 @@ class AbstractParticleSource(eqx.Module):
     def of_host(self, values: Values) -> Galaxy:
         """The particles for values on the host; not to be traced."""
 
+    def fastest(self, values: Values) -> float:
+        """Speed (km/s) of the fastest particle for values on the host."""
+        galaxy = self.of_host(values)
+        speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, np.float64), axis=1) + np.abs(values.get(V_LOS, 0.0))
+        if galaxy.stars.random_velocity is not None:
+            speed = speed + np.abs(galaxy.stars.random_velocity)
+        of_gas = np.zeros((0, 3)) if galaxy.gas is None else np.asarray(galaxy.gas.velocity, np.float64)
+        return float(np.max(speed, initial=np.max(np.linalg.norm(of_gas, axis=1), initial=0.0)))
+
 
 class SyntheticSource(AbstractParticleSource):
     """A synthetic galaxy, sampled with the same base draws whatever its parameters."""

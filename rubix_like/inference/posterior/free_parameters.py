@@ -18,13 +18,13 @@ from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.readers.components import component_declarations
+from rubix_like.config.readers.components import ComponentsReader, component_declarations
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError, nearest_words, suggest
 from rubix_like.forward.census import log_universe_age
-from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves, without_units
 from rubix_like.galaxy.limits import LARGEST, limits_of
 from rubix_like.galaxy.validation import AGE_SLACK
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution
@@ -35,6 +35,7 @@ from rubix_like.inference.posterior.fit_model import (
     OF_GALAXY,
     STARS,
     V_LOS,
+    ComponentsSource,
     Correlated,
     Free,
     FreeParameter,
@@ -46,6 +47,7 @@ from rubix_like.inference.posterior.fit_model import (
 )
 from rubix_like.inference.posterior.priors import JOINABLE, AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runtime.notes import WARNING, Note
 
 REACH: float = 4.0
@@ -225,6 +227,59 @@ def check_free(
         of_galaxy = isinstance(prior, Mapping) and OF_GALAXY in str(prior)
         if not (of_galaxy and name.startswith((GALAXY, STARS))):
             _read_prior(declared, prior, None)
+
+
+def check_free_of(config: RunConfig, galaxy: Any = None) -> None:
+    """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration, and with those of
+    its start; `galaxy`: what is given in place of the configuration's."""
+    settings = config.fit or FitSettings()
+    if not (settings.free or settings.start):
+        return
+    model = galaxy
+    if galaxy is None and isinstance(config.galaxy, AbstractModelReader):
+        model = without_units(config.galaxy.model())
+    declared = declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
+    of_galaxy = [name for name in settings.free if name.startswith(GALAXY)]
+    if isinstance(model, AbstractGalaxyModel) and of_galaxy and not declared:
+        raise ConfigError(
+            f"fit.free.{of_galaxy[0]}: expected a float field of {type(model).__name__}, which has none; annotate its "
+            f"parameters as float"
+        )
+    has_parts = bool(declared) or isinstance(galaxy, ComponentsSource) or isinstance(config.galaxy, ComponentsReader)
+    below = [name for name in of_galaxy if "." in name.removeprefix(GALAXY)]
+    if below and not has_parts:
+        reader = "null" if config.galaxy is None else f"{{reader: {getattr(config.galaxy, 'reader', '?')}}}"
+        kind = f"galaxy: {reader}" if galaxy is None else f"a {type(galaxy).__name__} as the galaxy"
+        raise ConfigError(
+            f"fit.free.{below[0]}: expected a galaxy with a part '{below[0].split('.')[1]}', got {kind}; give "
+            f"galaxy: {{reader: components, ...}} with a component of this name, or a model of your own as model=..."
+        )
+    if galaxy is None and isinstance(config.galaxy, ComponentsReader):
+        known = [component.name for component in config.galaxy.components]
+        for place, names in (("fit.free", settings.free), ("fit.start", settings.start or {})):
+            for name in names:
+                check_component(f"{place}.{name}", name, known)
+    check_free(settings.free, declared)
+
+
+def frees_galaxy(free: Collection[str]) -> bool:
+    """Whether a parameter of a galaxy's model is free."""
+    return any(name.startswith(GALAXY) for name in free)
+
+
+def moves_particles(free: Collection[str], *, is_model: bool) -> bool:
+    """Whether a free parameter acts through the places of particles; those of a model's galaxy all do."""
+    return any((is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in free)
+
+
+def angles_of_start(config: RunConfig, free: Collection[str]) -> dict[str, float]:
+    """0 for free angles that the settings have none of, by dotted name: a leaf that a value can take the place of."""
+    names = ("inclination", "position_angle")
+    return {
+        f"observation.{name}": 0.0
+        for name in names
+        if f"observation.{name}" in free and getattr(config.observation, name) is None
+    }
 
 
 def read_free(

@@ -287,16 +287,11 @@ class Posterior(eqx.Module):
         """The particles and parameters of the model."""
         return self.forward.at(self.free.values(latent))
 
-    def named_values(self, latent: Float[Array | ndarray, "*n latent"]) -> dict[str, Any]:
-        """The values of all free parameters, by name."""
-        return self.free.values(latent)
-
     def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
         """The particles and parameters as host arrays, the particles None where nothing of them is free; not to be
         traced."""
-        values = self.free.values(latent)
-        galaxy = self.forward.particles_of(values) if self.free.has(GALAXY, STARS) else None
-        return galaxy, self.forward.parameters_of(values)
+        galaxy = self.forward.particles_of(self.free.values(latent)) if self.free.has(GALAXY, STARS) else None
+        return galaxy, self.forward.parameters_of(self.free.values(latent))
 
     def observed(self, latent: Latent) -> Observed:
         """The cube of the model, without the continuum's polynomial, with the counters of the particles."""

@@ -549,6 +549,24 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
     return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
 
 
+Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
+"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
+
+
+def as_sections(place: str, priors: Priors) -> dict[str, Mapping[str, Any]]:
+    """Priors as a configuration has them, {kind: numbers}; raises ConfigError, which begins with `place`, for what is
+    no number."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, prior in priors.items():
+        try:
+            found[name] = section_of(prior) if isinstance(prior, AbstractPrior) else prior
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{place}.{name}: {error}") from error
+    return found
+
+
 def checked_parts(name: str, numbers: Any) -> list[tuple[Any, Mapping[str, Any]]]:
     """Weight and prior of each part of a mixture in a configuration; raises ConfigError for anything else."""
     found = []

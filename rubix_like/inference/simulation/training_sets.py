@@ -43,9 +43,8 @@ from rubix_like.inference.posterior.fit_model import (
     Values,
 )
 from rubix_like.inference.posterior.free_parameters import check_free, read_correlated
-from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.posterior.priors import Priors, as_sections, section_of
 from rubix_like.inference.posterior.problem import Placed, everywhere, over_samples, placed
-from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
     AbstractDraws,
@@ -496,7 +495,7 @@ def read_simulation_request(
         keys["n"] = count
     chosen = spanned_priors(checked_draws) if checked_draws is not None else priors
     if chosen is not None:
-        keys["free"] = {name: as_section(f"simulate.free.{name}", prior) for name, prior in chosen.items()}
+        keys["free"] = as_sections("simulate.free", chosen)
     config = load_config(config, overrides={f"simulate.{name}": value for name, value in keys.items()})
     settings = config.simulate or SimulateSettings()
     place = DRAWS if checked_draws is not None else "fit.free" if settings.free is None else "simulate.free"
