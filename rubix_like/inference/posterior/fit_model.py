@@ -174,7 +174,7 @@ class Free(eqx.Module):
         """M with own_normals(x) = M x."""
         return np.asarray(self.own_normals(np.eye(self.n_latent))).T
 
-    def value(self, name: str, latent: Latent) -> Any | None:
+    def value(self, name: str, latent: Float[Array | np.ndarray, "*n latent"]) -> Any | None:
         """The value of one parameter; None where it is not free."""
         return self.values(latent).get(name)
 
