@@ -42,10 +42,9 @@ from rubix_like.inference.data_sets import (
     FWHM,
     DataSet,
     check_free_names,
-    declared_nuisances,
     leaves_of,
     names_of,
-    priors_of,
+    nuisances_of,
     sky_templates,
 )
 from rubix_like.inference.fitted_set import FittedSet, row_of
@@ -201,11 +200,11 @@ def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sa
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | errors
     for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
         trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
-    priors = {name: prior for key, section in sections.items() for name, prior in priors_of(key, section).items()}
+    priors, declared = nuisances_of(sections)
     joint = settings.model_copy(update={"free": {**settings.free, **priors}}) if priors else settings
     deposits = [pipeline.plan.deposit for pipeline in pipelines]
     deposit = "nearest" if "nearest" in deposits else deposits[0]  # nearest gives the least gradients
-    free = read_free(joint, trees, deposit, model_declarations(source) | declared_nuisances(sections))
+    free = read_free(joint, trees, deposit, model_declarations(source) | declared)
     check_masses(source, free)
     for pipeline in pipelines:
         check_line_widths(free, pipeline)

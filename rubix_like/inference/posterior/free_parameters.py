@@ -75,7 +75,6 @@ _SCALE = "factor on the standard deviations of the data"
 
 
 def _within(field: str) -> Any:
-    """The limits of a field of stars."""
     low, high = limits_of(field)
     return Field(ge=low, le=high)
 
@@ -202,9 +201,9 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
 def _meant_by(name: str) -> str:
     """A parameter of the same section that an unknown name is near to, else all of them; without such a section of
     any."""
-    known = known_parameters()
-    of_section = [other for other in known if other.partition(".")[0] == name.partition(".")[0]]
-    beside, last_word = of_section or list(known), "_" + name.rpartition(".")[2]
+    known, section = list(known_parameters()), name.partition(".")[0]
+    of_section = [other for other in known if other.partition(".")[0] == section]
+    beside, last_word = of_section or known, "_" + name.rpartition(".")[2]
     near = near_among(name, beside, 0.6 if of_section else 0.8) or [key for key in beside if key.endswith(last_word)]
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(beside)}"
 
@@ -328,21 +327,20 @@ def read_correlated(
     groups: Iterable[CorrelatedSettings], parameters: Iterable[FreeParameter]
 ) -> tuple[Correlated, ...]:
     """The groups of free parameters with correlated priors; ConfigError for others, and for priors that cannot be."""
-    known, taken = {parameter.name: parameter for parameter in parameters}, set[str]()
-    found = []
+    known, found = {parameter.name: parameter for parameter in parameters}, []
+    left = dict(known)
     for group in groups:
         for name in group.parameters:
-            own = known.get(name)
-            if own is None:
+            if name not in known:
                 raise ConfigError(f"fit.correlated: '{name}' is no free parameter{suggest(name, known)}")
-            if name in taken:
+            if name not in left:
                 raise ConfigError(f"fit.correlated: expected each parameter once, got '{name}' again; join its groups")
-            taken.add(name)
-            if own.shape or not isinstance(own.prior, JOINABLE):
-                shape = f" of shape {own.shape}" if own.shape else ""
+            parameter = left.pop(name)
+            if parameter.shape or not isinstance(parameter.prior, JOINABLE):
+                shape = f" of shape {parameter.shape}" if parameter.shape else ""
                 raise ConfigError(
                     f"fit.correlated: expected single numbers with priors normal or log_normal, got {name}: "
-                    f"{shown(own.prior)}{shape}; change its prior, or leave it out"
+                    f"{shown(parameter.prior)}{shape}; change its prior, or leave it out"
                 )
         found.append(Correlated(np.linalg.cholesky(np.array(group.correlation, np.float64)), group.parameters))
     return tuple(found)
@@ -372,9 +370,9 @@ def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> Non
 
 def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     """The array that a name stands for, with its own values."""
-    prefix = next((prefix for prefix in (GALAXY, STARS, LIKELIHOOD) if name.startswith(prefix)), "")
-    if prefix == LIKELIHOOD:
+    if name.startswith(LIKELIHOOD):
         return _of_likelihood(name, trees.get(LIKELIHOOD))
+    prefix = next((prefix for prefix in (GALAXY, STARS) if name.startswith(prefix)), "")
     if prefix not in trees:
         raise ConfigError(f"fit.free.{name}: expected {_NEEDED[prefix]}")
     if name in trees:
@@ -420,17 +418,16 @@ def check_component(place: str, name: str, known: Sequence[str]) -> None:
 
 
 def _of_likelihood(name: str, errors: Any) -> Any:
-    """A parameter of a distribution of errors; ConfigError where it has none of that name."""
-    known = (
-        [field.name for field in dataclasses.fields(errors)] if isinstance(errors, AbstractErrorDistribution) else []
-    )
-    if name.removeprefix(LIKELIHOOD) not in known:
+    key, known = name.removeprefix(LIKELIHOOD), list[str]()
+    if isinstance(errors, AbstractErrorDistribution):
+        known = [field.name for field in dataclasses.fields(errors)]
+    if key not in known:
         kind = getattr(errors, "kind", "gaussian")
         raise ConfigError(
             f"fit.free.{name}: expected a parameter of the likelihood '{kind}' ({', '.join(known) or 'it has none'}), "
             f"got another; set fit.likelihood.kind, or leave it out"
         )
-    return np.asarray(getattr(errors, name.removeprefix(LIKELIHOOD)))
+    return np.asarray(getattr(errors, key))
 
 
 def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, Any]) -> Latent | None:
@@ -468,8 +465,7 @@ def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, 
     """Raise ConfigError for a prior that leaves what its parameter can be."""
     name, unit = declared.name, declared.unit
     low, high = _reach(prior, shape)
-    fastest = LARGEST["velocity"]
-    if unit == "km/s" and not max(np.max(np.abs(low)), np.max(np.abs(high))) <= fastest:
+    if unit == "km/s" and not np.max(np.abs([low, high])) <= LARGEST["velocity"]:
         raise ConfigError(
             f"fit.free.{name}: expected velocities below that of light, got a prior from {np.min(low):.4g} to "
             f"{np.max(high):.4g} km/s; check its unit"
@@ -516,14 +512,8 @@ def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:
                 f"fit.free.{parameter.name}: expected a prior that overlaps with {text}, got {low:.4g} to {high:.4g}"
             )
         if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
-            notes.append(
-                Note(
-                    "prior.beyond_library",
-                    f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}; stars beyond shine as at "
-                    f"its end",
-                    WARNING,
-                )
-            )
+            sentence = f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}"
+            notes.append(Note("prior.beyond_library", f"{sentence}; stars beyond shine as at its end", WARNING))
     return tuple(notes)
 
 
@@ -534,14 +524,11 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
     for parameter, axis in _populations(free):
         highest = float(_reach(parameter.prior, parameter.shape)[1].max())
         if axis == "age" and highest > oldest + AGE_SLACK:
-            notes.append(
-                Note(
-                    "prior.older_than_universe",
-                    f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
-                    f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)",
-                    WARNING,
-                )
+            text = (
+                f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
+                f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)"
             )
+            notes.append(Note("prior.older_than_universe", text, WARNING))
     return tuple(notes)
 
 

@@ -5,6 +5,7 @@ with them.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -137,11 +138,10 @@ def deposit_of_fit(
         return config.engine.deposit
     deposit = str(data.get("deposit") or "nearest")
     if deposit == "smoothed":
-        if galaxy is None:
-            lacking = isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
-        else:
-            lacking = not isinstance(galaxy, Galaxy) or galaxy.stars.smoothing_length is None
-        if lacking:
+        has_lengths = not isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
+        if galaxy is not None:
+            has_lengths = isinstance(galaxy, Galaxy) and galaxy.stars.smoothing_length is not None
+        if not has_lengths:
             raise ConfigError(
                 f"engine.deposit: expected stars with smoothing lengths for the 'smoothed' ones of the data "
                 f"({data.get('deposit_reason')}), got a model without, so 'auto' cannot be as in their run; set "
@@ -170,10 +170,10 @@ def settled(
     beta) of the priors. Raises ConfigError for priors that no instrument, or no galaxy, can have.
     """
     of_psf, change, place = _of_widest_psf(config, resolved, settings)
-    of_speeds = {}
+    overrides = dict(of_psf)
     if fastest is not None and config.engine.velocity_range is None:
-        of_speeds["engine.velocity_range"] = _velocity_range(config, fastest, free, widened)
-    changed = load_config(config, overrides=of_psf | of_speeds)
+        overrides["engine.velocity_range"] = _velocity_range(config, fastest, free, widened)
+    changed = load_config(config, overrides=overrides)
     if not of_psf and change == USUAL_CHANGE:
         return changed, resolved
     try:
@@ -342,17 +342,17 @@ def check_masses(source: AbstractParticleSource, free: Free) -> None:
     """Raise ConfigError for a prior with whose ends a model of one's own has particles of masses below 0."""
     if not isinstance(source, ModelSource):
         return
-    for parameter in (parameter for parameter in free.parameters if parameter.name.startswith(GALAXY)):
-        for latent in (-REACH, REACH):
-            value = parameter.prior.value(np.full(parameter.shape, latent))
-            galaxy = source.of_host({parameter.name: value})
-            masses = [galaxy.stars.initial_mass, *([] if galaxy.gas is None else [galaxy.gas.mass])]
-            if min(np.min(mass, initial=0) for mass in masses) < 0:
-                raise ConfigError(
-                    f"fit.free.{parameter.name}: expected a prior with which {type(source.model).__name__} has no "
-                    f"masses below 0, got {shown(parameter.prior)}, which reaches {np.min(value):.4g} at {REACH:g} "
-                    f"sigma; take log_uniform, log_normal or truncated_normal"
-                )
+    of_galaxy = [parameter for parameter in free.parameters if parameter.name.startswith(GALAXY)]
+    for parameter, latent in itertools.product(of_galaxy, (-REACH, REACH)):
+        value = parameter.prior.value(np.full(parameter.shape, latent))
+        galaxy = source.of_host({parameter.name: value})
+        of_gas = np.zeros(0) if galaxy.gas is None else galaxy.gas.mass
+        if min(np.min(galaxy.stars.initial_mass, initial=0), np.min(of_gas, initial=0)) < 0:
+            raise ConfigError(
+                f"fit.free.{parameter.name}: expected a prior with which {type(source.model).__name__} has no "
+                f"masses below 0, got {shown(parameter.prior)}, which reaches {np.min(value):.4g} at {REACH:g} "
+                f"sigma; take log_uniform, log_normal or truncated_normal"
+            )
 
 
 def check_line_widths(free: Free, pipeline: Pipeline) -> None:
