@@ -278,6 +278,16 @@ def split_sets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Cube 
     return sections, objects
 
 
+def check_unstated(place: str, stated: Mapping[str, Any]) -> None:
+    """Raise ConfigError for statements on a file of data that are given in Python; their keys follow `place`."""
+    for key, value in stated.items():
+        if value is not None:
+            raise ConfigError(
+                f"{place}{key}: expected null for data given in Python, which say it themselves, got {value!r}; leave "
+                f"it out"
+            )
+
+
 def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     kind, path = settings.kind, settings.file
     if kind == "fibres":
@@ -287,12 +297,7 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     if given is not None:
         if path is not None:
             raise ConfigError(f"fit.data.{name}.{kind}: expected null for data given in Python, got a file")
-        for key, value in stated.items():
-            if value is not None:
-                raise ConfigError(
-                    f"fit.data.{name}.{key}: expected null for data given in Python, which say it themselves, got "
-                    f"{value!r}; leave it out"
-                )
+        check_unstated(f"fit.data.{name}.", stated)
         observed = observed_from(given, name) if isinstance(given, Cube) else given
     elif path is None:
         raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")

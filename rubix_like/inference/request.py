@@ -16,7 +16,7 @@ from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
-from rubix_like.inference.data_sets import DataSet, check_free_names, read_sets, split_sets
+from rubix_like.inference.data_sets import DataSet, check_free_names, check_unstated, read_sets, split_sets
 from rubix_like.inference.posterior.free_parameters import check_free_of
 from rubix_like.inference.posterior.priors import AbstractPrior, Priors, as_sections, section_of
 from rubix_like.inference.search.optimisers import make_optimiser
@@ -50,13 +50,14 @@ class Request:
         """The data sets, or the one cube, which has no name."""
         if self.sets is not None and isinstance(self.data, Mapping):
             return read_sets(self.sets, self.data)
-        if isinstance(self.data, Mapping):
-            raise TypeError("expected one cube, got several sets of data")
-        if isinstance(self.data, ObservedCube):
-            return (DataSet.of_cube(self.data),)
-        if isinstance(self.data, Cube):
-            return (DataSet.of_cube(observed_from(self.data)),)
-        return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
+        match self.data:
+            case ObservedCube():
+                return (DataSet.of_cube(self.data),)
+            case Cube():
+                return (DataSet.of_cube(observed_from(self.data)),)
+            case str() | Path():
+                return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
+        raise TypeError("expected one cube, got several sets of data")
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -75,12 +76,7 @@ class Request:
     def check(self) -> None:
         """Raise ConfigError where the settings speak of a file and the data are none."""
         if isinstance(self.data, Cube | ObservedCube):
-            for name, value in self.stated.items():
-                if value is not None:
-                    raise ConfigError(
-                        f"fit.data_{name}: expected null for data given in Python, which say it themselves, got "
-                        f"{value!r}; leave it out"
-                    )
+            check_unstated("fit.data_", self.stated)
 
 
 def read_request(
@@ -108,7 +104,10 @@ def read_request(
     config = load_config(source, overrides=given | section)
     if config.observations is not None:
         check_one_observation(config, "a fit, whose data sets name their instruments (fit.data.NAME.instrument)")
-    chosen = _chosen(None if config.fit is None else config.fit.data, data, objects)
+    configured = None if config.fit is None else config.fit.data
+    chosen: OneCube | Mapping[str, Cube | ObservedCube] | None = objects
+    if not isinstance(configured, Mapping):
+        chosen = configured if data is None or isinstance(data, Mapping) else data
     if config.fit is None or not config.fit.free:
         too = "; and data: expected an observed cube, got none" if chosen is None else ""
         raise ConfigError(
@@ -154,15 +153,6 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
             if held and joined[name].get(beside) is None:
                 raise ConfigError(f"fit.data.{name}.{kind}: expected {beside} beside it, got none")
     return {"fit.data": joined}, objects
-
-
-def _chosen(
-    configured: Path | Mapping[str, Any] | None, data: Data | None, objects: Mapping[str, Cube | ObservedCube]
-) -> OneCube | Mapping[str, Cube | ObservedCube] | None:
-    """The one cube, of the configuration or given in its place; of several sets what was given of them."""
-    if isinstance(configured, Mapping):
-        return objects
-    return configured if data is None or isinstance(data, Mapping) else data
 
 
 def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettings) -> None:
@@ -211,9 +201,9 @@ def _check_other_draws(config: RunConfig) -> None:
     error = None if config.fit is None else config.fit.model_error
     if error is None or not isinstance(config.galaxy, SyntheticReader):
         return
-    own, end = config.galaxy.seed, error.seed + error.draws
-    if error.seed <= own < end:
+    of_galaxy, end = config.galaxy.seed, error.seed + error.draws
+    if error.seed <= of_galaxy < end:
         raise ConfigError(
-            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {own}, got {error.seed} to "
-            f"{end - 1}; set it to {own + 1}"
+            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {of_galaxy}, got {error.seed} to "
+            f"{end - 1}; set it to {of_galaxy + 1}"
         )

@@ -221,12 +221,12 @@ class Free(eqx.Module):
             value = np.broadcast_to(value, parameter.shape)
             with np.errstate(divide="ignore", invalid="ignore"):
                 latent = np.asarray(parameter.prior.latent(value))
-            outside = np.asarray(~np.isfinite(latent))
-            if outside.any():
-                share = f" ({np.count_nonzero(outside)} of {outside.size} values)" if outside.size > 1 else ""
+            outside = value[~np.isfinite(latent)]
+            if outside.size:
+                share = f" ({outside.size} of {value.size} values)" if value.size > 1 else ""
                 raise ValueError(
                     f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "
-                    f"{np.asarray(value)[outside].flat[0]:g}{share}; widen the prior or start elsewhere"
+                    f"{outside.flat[0]:g}{share}; widen the prior or start elsewhere"
                 )
             parts.append(latent.reshape(-1))
         return self.of_own_normals(np.concatenate(parts))

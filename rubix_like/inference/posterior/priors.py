@@ -8,6 +8,7 @@ Arrays of the host stay there: of numpy's arrays numpy's functions are taken, so
 
 import dataclasses
 import functools
+import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -267,8 +268,7 @@ PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {
 }
 """Names in a configuration, and what their numbers are."""
 
-_LIMITED: tuple[type[AbstractPrior], ...] = (Uniform, LogUniform, TruncatedNormal, Isotropic)
-_UNLIMITED: tuple[type[AbstractPrior], ...] = (Normal, LogNormal)
+_LIMITED = (Uniform, LogUniform, TruncatedNormal, Isotropic)
 
 JOINABLE: tuple[type[AbstractPrior], ...] = (Normal, LogNormal)
 """Priors that can be correlated with others."""
@@ -282,7 +282,7 @@ CENTRES: tuple[str, ...] = ("mean", "median")
 
 def is_limited(prior: AbstractPrior) -> bool:
     """Whether the prior has limits, near which a value hardly changes with its latent."""
-    if isinstance(prior, _LIMITED + _UNLIMITED):
+    if isinstance(prior, (*_LIMITED, *JOINABLE)):
         return isinstance(prior, _LIMITED)
     return any(bool(np.isfinite(np.asarray(prior.value(np.asarray(end)))).all()) for end in (-np.inf, np.inf))
 
@@ -303,10 +303,6 @@ _HALVINGS = 64
 """Of the interval in which a value is looked for: its ends agree to rounding afterwards."""
 
 
-def _as_floats(values: Any) -> tuple[Values, ...]:
-    return tuple(map(as_float, values))
-
-
 class Mixture(AbstractPrior):
     """A weighted sum of priors: the density is sum_k weight_k p_k(value), the weights being normalised to 1.
 
@@ -314,7 +310,7 @@ class Mixture(AbstractPrior):
     values; it is differentiated by the theorem of implicit functions, with respect to the latent alone.
     """
 
-    weights: tuple[Values, ...] = eqx.field(converter=_as_floats)
+    weights: tuple[Values, ...] = eqx.field(converter=lambda weights: tuple(map(as_float, weights)))
     parts: tuple[AbstractPrior, ...] = eqx.field(converter=tuple)
 
     def value(self, latent: Values) -> Values:
@@ -336,12 +332,9 @@ class Mixture(AbstractPrior):
             return f"expected at least two parts of a mixture, got {len(self.parts)}"
         if not all(bool(np.all(np.asarray(weight) > 0)) for weight in self.weights):
             return f"expected weights above 0, got {', '.join(f'{np.min(weight):g}' for weight in self.weights)}"
+        gap = "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
         fault = next(filter(None, (part.fault() for part in self.parts)), None)
-        if fault is not None:
-            return fault
-        if _is_connected(self.parts):
-            return None
-        return "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
+        return fault or (None if _is_connected(self.parts) else gap)
 
 
 @jax.jit
@@ -397,9 +390,9 @@ def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
     total = sum(mixture.weights)
     density = jnp.zeros_like(latent)
     for weight, part in zip(mixture.weights, mixture.parts, strict=True):
-        own = _part_latent(part, value)
-        inside = jnp.abs(own) < _CLAMPED
-        safe = jnp.where(inside, own, 0.0)
+        of_part = _part_latent(part, value)
+        inside = jnp.abs(of_part) < _CLAMPED
+        safe = jnp.where(inside, of_part, 0.0)
         slope = jax.jvp(part.value, (safe,), (jnp.ones_like(safe),))[1]
         density = density + jnp.where(inside, weight / total * jnp.exp(0.5 * (latent**2 - safe**2)) / slope, 0.0)
     return 1 / density
@@ -407,17 +400,10 @@ def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
 
 def _is_connected(parts: tuple[AbstractPrior, ...]) -> bool:
     """Whether no gap is between the parts, up to far out in their tails."""
-    ends = [
-        [float(np.min(part.value(np.asarray(-_FURTHEST)))), float(np.max(part.value(np.asarray(_FURTHEST))))]
-        for part in parts
-    ]
-    ends.sort()
-    reached = ends[0][1]
-    for low, high in ends[1:]:
-        if low >= reached:
-            return False
-        reached = max(reached, high)
-    return True
+    lows, highs = (np.asarray(end) for end in (-_FURTHEST, _FURTHEST))
+    ends = sorted((float(np.min(part.value(lows))), float(np.max(part.value(highs)))) for part in parts)
+    reached = itertools.accumulate((high for _, high in ends), max)
+    return all(low < before for (low, _), before in zip(ends[1:], reached, strict=False))
 
 
 class AbstractQuantile(AbstractPrior):
