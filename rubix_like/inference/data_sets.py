@@ -294,13 +294,13 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
         return _fibres(name, settings, given)
     stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale", "hdu")}
     band = None if settings.filter is None else band_of(settings.filter, f"fit.data.{name}.filter")
-    if given is not None:
-        if path is not None:
-            raise ConfigError(f"fit.data.{name}.{kind}: expected null for data given in Python, got a file")
+    if given is not None and path is not None:
+        raise ConfigError(f"fit.data.{name}.{kind}: expected null for data given in Python, got a file")
+    if path is None:
+        if given is None:
+            raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")
         check_unstated(f"fit.data.{name}.", stated)
         observed = observed_from(given, name) if isinstance(given, Cube) else given
-    elif path is None:
-        raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")
     elif band is not None:
         observed = read_image(path, band.whole, stated["units"], stated["pixel_scale"], stated["hdu"])
     elif kind == "spectrum":

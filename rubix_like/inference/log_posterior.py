@@ -100,7 +100,7 @@ class LogPosterior:
         x = x if isinstance(x, jax.Array) else self._numbers(x, np.asarray)
         if x.shape[-1:] != (self.size,):
             raise ValueError(f"to_physical: expected {self._wanted} along the last axis, got shape {x.shape}")
-        return self._free.values(x)
+        return self._posterior.named_values(x)
 
     @named_arguments
     def to_unconstrained(self, values: Mapping[str, Any]) -> Any:
@@ -118,7 +118,7 @@ class LogPosterior:
             name: value if _is_traced(value) else read_values(f"to_unconstrained: {name}", value, self.units[name])
             for name, value in values.items()
         }
-        found = {**self._free.values(np.zeros(self.size)), **given}
+        found = {**self._posterior.named_values(np.zeros(self.size)), **given}
         return free.traced_latent(found) if any(map(_is_traced, found.values())) else free.latent(found)
 
     @named_arguments

@@ -83,7 +83,7 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[Note, 
                 f"a median error of {np.median(1 / inverse_sigma[fitted]):.3g} beside a brightest voxel of the model "
                 f"of {model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom)"
             )
-            medians = {name: float(np.sum(value)) for name, value in posterior.free.values(np.asarray(latent)).items()}
+            medians = {name: float(np.sum(value)) for name, value in posterior.named_values(np.asarray(latent)).items()}
             no_masses = [name for name, sum_ in medians.items() if name.endswith("mass") and implausible_mass(sum_)]
             if no_masses:
                 raise ValueError(

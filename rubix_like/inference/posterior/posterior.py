@@ -284,6 +284,10 @@ class Posterior(eqx.Module):
         """The particles and parameters of the model."""
         return self.forward.at(self.free.values(latent))
 
+    def named_values(self, latent: Float[Array | ndarray, "*n latent"]) -> dict[str, Any]:
+        """The values of all free parameters, by name."""
+        return self.free.values(latent)
+
     def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
         """The particles and parameters as host arrays, the particles None where nothing of them is free; not to be
         traced."""

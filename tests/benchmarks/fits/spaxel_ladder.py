@@ -271,7 +271,7 @@ def with_data(rung, flux, number):
 
 def values_of(rung, latent):
     """(4, ..., star) of latents."""
-    own = rung.problem.posterior.free.values(latent)
+    own = rung.problem.posterior.named_values(latent)
     return physical(rung, *(np.asarray(own.get(name, 1.0)) for name in NAMES))
 
 
