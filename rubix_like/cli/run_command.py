@@ -135,7 +135,7 @@ def check_cube(options: argparse.Namespace) -> int:
         config = agreed(lambda: _load(options), team)
         if config.fit is not None:
             request = importlib.import_module("rubix_like.inference.request")
-            request.check_fit_section(config)
+            importlib.import_module("rubix_like.inference.posterior.free_parameters").check_free_of(config)
             lines: list[str] = []
             team.in_first(lambda: lines.extend(request.data_lines(config)))
             print(*(f"{line}\n" for line in lines), sep="", end="")

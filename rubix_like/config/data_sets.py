@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from rubix_like.config.parameters import Prior, one_prior
+from rubix_like.config.parameters import Prior
 from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, number_in, one_or_many
 from rubix_like.config.settings import AbstractSettings
 
@@ -122,11 +122,6 @@ class NuisanceSettings(AbstractSettings):
     number alone is the degree."""
     sky: SkyResidualSettings | None = None
     """Light that the subtraction of the sky has left."""
-
-    @field_validator("scale", "shift", "velocity_shift", "psf_fwhm", "lsf_scale", mode="before")
-    @classmethod
-    def _check_prior(cls, value: object, info: Any) -> object:
-        return None if value is None else one_prior(info.field_name, value)
 
 
 _APERTURES = (0.01, 3600.0)

@@ -10,16 +10,41 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from numpy import ndarray
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from rubix_like.arguments import expect_fields
 from rubix_like.config.messages import explain_value
 from rubix_like.config.settings import described_settings, sections_in
 from rubix_like.errors import ConfigError
 
-Prior = dict[str, tuple[Any, ...]]
+
+def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
+    """The checked prior `{kind: numbers}` of one parameter; ValueError for anything else."""
+    if not isinstance(prior, dict) or len(prior) != 1:
+        raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
+    (kind, numbers), *_ = prior.items()
+    if isinstance(numbers, Mapping):
+        raise ValueError(
+            f"{name}: expected names with dots, e.g. {name}.{kind}: {{uniform: [0, 1]}}, got the section {prior!r}"
+        )
+    if not isinstance(numbers, list | tuple):
+        raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
+    return {str(kind): tuple(numbers)}
+
+
+def _priors_by_name(value: object) -> dict[str, dict[str, tuple[Any, ...]]]:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected parameters with their priors, got {value!r}")
+    return {name: _one_prior(name, prior) for name, prior in value.items()}
+
+
+Prior = Annotated[
+    dict[str, tuple[Any, ...]], BeforeValidator(lambda value, info: _one_prior(str(info.field_name), value))
+]
 """{kind of a prior: numbers}."""
 
+PriorsByName = Annotated[dict[str, dict[str, tuple[Any, ...]]], BeforeValidator(_priors_by_name)]
+"""Dotted name of a parameter -> {kind of its prior: numbers}."""
 
 Role = Literal[
     "",
@@ -124,20 +149,6 @@ def _declared(settings: type[BaseModel], prefix: str) -> dict[str, Declaration]:
 @functools.cache
 def _sections(settings: type[BaseModel]) -> dict[str, tuple[type[BaseModel], ...]]:
     return {key: tuple(sections_in(field.annotation)) for key, field in settings.model_fields.items()}
-
-
-def one_prior(name: str, prior: object) -> Prior:
-    """The checked prior `{kind: numbers}` of one parameter; ValueError for anything else."""
-    if not isinstance(prior, dict) or len(prior) != 1:
-        raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
-    (kind, numbers), *_ = prior.items()
-    if isinstance(numbers, Mapping):
-        raise ValueError(
-            f"{name}: expected names with dots, e.g. {name}.{kind}: {{uniform: [0, 1]}}, got the section {prior!r}"
-        )
-    if not isinstance(numbers, list | tuple):
-        raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
-    return {str(kind): tuple(numbers)}
 
 
 def parameter_values(settings: BaseModel) -> dict[str, Any]:

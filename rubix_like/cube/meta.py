@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Num
+from jaxtyping import Array, Float, Num
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.runtime.notes import Note, as_notes, tagged, tags_of
@@ -233,6 +233,31 @@ SYSTEMATICS_KEYS: tuple[str, ...] = ("systematics", "systematics_seed")
 
 FIT_KEYS: tuple[str, ...] = ("fit_name", "fit_value", "fit_sigma", "fit_unit")
 """Beginnings of the entries of `Cube.meta` for each number of a fit; `_1` and so on follow."""
+
+_MOST_NUMBERS = 99
+"""Most numbers of a fit that a header holds."""
+
+
+def with_fitted(
+    meta: Meta,
+    labels: Iterable[str],
+    values: Float[np.ndarray, " number"],
+    sigma: Float[np.ndarray, " number"],
+    units: Iterable[str],
+) -> Meta:
+    """The record with the first 99 numbers of a fit: name, value, standard deviation and unit of each; angles of the
+    observation also where a run's header has them."""
+    fitted: dict[str, MetaValue] = {}
+    for number, (label, value, error, unit) in enumerate(zip(labels, values, sigma, units, strict=True), start=1):
+        if number > _MOST_NUMBERS:
+            break
+        row = (label, float(value), float(error) if np.isfinite(error) else None, unit or None)
+        fitted |= {f"{key}_{number}": entry for key, entry in zip(FIT_KEYS, row, strict=True)}
+        name = label.removeprefix("observation.")
+        if name != label and name in meta:
+            fitted[name] = float(value)
+    return meta.replace(**fitted)
+
 
 OUTSIDE_SSP: int = 1
 """Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""

@@ -38,7 +38,7 @@ class Parameters(SimpleNamespace):
     @classmethod
     def build(cls, config: RunConfig, dtype: str) -> "Parameters":
         """The values of a configuration."""
-        return cls.of({name: jnp.asarray(np.asarray(value, dtype)) for name, value in config.numbers().items()})
+        return _with_missing({name: jnp.asarray(np.asarray(value, dtype)) for name, value in config.numbers().items()})
 
     @classmethod
     @named_arguments
@@ -47,10 +47,7 @@ class Parameters(SimpleNamespace):
         for name, leaf in leaves.items():
             if as_quantity(leaf) is None:
                 plain_numbers(leaf, "", f"parameters['{name}']")
-        found: dict[str, Any] = dict.fromkeys(missing_in(RunConfig, leaves)) | dict(leaves)
-        for name, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
-            found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))
-        return _tree(found)
+        return _with_missing(leaves)
 
     @named_arguments
     def changed(self, values: Mapping[str, Any]) -> "Parameters":
@@ -140,6 +137,14 @@ def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
     if name in set(dotted_keys(RunConfig)):
         return f"{expected}, a setting that is fixed with the pipeline; build another one from a configuration with it"
     return f"{expected}{suggest(str(name), leaves)}"
+
+
+def _with_missing(leaves: Mapping[str, Array]) -> Parameters:
+    """The tree of these leaves, None for all others of the same sections."""
+    found: dict[str, Any] = dict.fromkeys(missing_in(RunConfig, leaves)) | dict(leaves)
+    for name, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
+        found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))
+    return _tree(found)
 
 
 def _tree(named: Mapping[str, Any]) -> Parameters:

@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.meta import FIT_KEYS, NOT_FITTED, OUTSIDE_APERTURE, SourceCounters
+from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, SourceCounters, with_fitted
 from rubix_like.forward.cube_header import FibreFrame
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
@@ -59,9 +59,6 @@ from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.search.guesses import places
 from rubix_like.inference.search.library_cells import CellsSeen, notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.solved_populations import followed_by_weights
-
-MOST_NUMBERS: int = 99
-"""Most numbers of a fit that a header holds."""
 
 
 class Evaluated(NamedTuple):
@@ -131,18 +128,9 @@ def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
 
 
 def with_values(cube: Cube, free: Free, values: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> Cube:
-    """The cube whose header holds the fitted values: name, value, standard deviation and unit of each number, up to
-    `MOST_NUMBERS` of them; angles of the observation also where a run's header has them."""
-    units = [parameter.unit for parameter in free.parameters for _ in parameter.labels]
-    fitted: dict[str, Any] = {}
-    numbers = zip(free.labels, map(float, values), map(float, sigma), units, strict=True)
-    for number, (label, value, own_sigma, unit) in enumerate(list(numbers)[:MOST_NUMBERS], start=1):
-        own = (label, value, own_sigma if np.isfinite(own_sigma) else None, unit or None)
-        fitted |= {f"{key}_{number}": given for key, given in zip(FIT_KEYS, own, strict=True)}
-        name = label.removeprefix("observation.")
-        if name != label and name in cube.meta:
-            fitted[name] = value
-    return dataclasses.replace(cube, meta=cube.meta.replace(**fitted))
+    """The cube whose header holds the fitted values (`with_fitted`)."""
+    units = [parameter.unit for parameter in free.parameters for _ in range(parameter.size)]
+    return dataclasses.replace(cube, meta=with_fitted(cube.meta, free.labels, values, sigma, units))
 
 
 def on_grid(

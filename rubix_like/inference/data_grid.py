@@ -80,15 +80,10 @@ def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
     if bins.sampling == "table":
         edges, centres = bins.edges, bins.wavelength
         in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
-        own = {} if in_the_middle else {"centres": tuple(centres.tolist())}
-        return {"sampling": bins.sampling, "medium": bins.medium, "edges": tuple(edges.tolist()), **own}
-    return {
-        "sampling": bins.sampling,
-        "medium": bins.medium,
-        "start": bins.first,
-        "stop": float(bins.wavelength[-1]),
-        "step": bins.step,
-    }
+        places = {"edges": tuple(edges.tolist())} | ({} if in_the_middle else {"centres": tuple(centres.tolist())})
+    else:
+        places = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
+    return {"sampling": bins.sampling, "medium": bins.medium, **places}
 
 
 def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
@@ -97,8 +92,10 @@ def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
     if arms is None:
         return config
     edges = observed.bins.to_vacuum(observed.bins.edges[[0, -1]])
-    seen = {name: _vacuum_ends(arm.wavelength) for name, arm in arms.items()}
-    common = {name: min(edges[1], own[1]) - max(edges[0], own[0]) for name, own in seen.items()}
+    common = dict[str, float]()
+    for name, arm in arms.items():
+        low, high = _vacuum_ends(arm.wavelength)
+        common[name] = float(min(edges[1], high) - max(edges[0], low))
     most = max(common, key=lambda name: common[name])
     if config.instrument.join and common[most] < (1 - SCALE_TOLERANCE) * (edges[1] - edges[0]):
         return load_config(config, {"instrument.arms": None, "instrument.join": False})
@@ -170,17 +167,14 @@ def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
         bins = data.band.bins(settings.bins)
         return SetGrid(_empty(observed, bins=bins), BandView(data.band.weights(bins)))
     if settings.aperture is not None:
-        footprint, share = cells_of(settings.aperture)
-        _check_cells(data.name, footprint.pixel_scale, settings.aperture, run)
         aperture = settings.aperture
+        footprint, share = cells_of(aperture)
+        _check_cells(data.name, footprint.pixel_scale, aperture, run)
         place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
         return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
     if data.kind == "fibres":
-        turned = {
-            "footprint": Footprint.build(run.instrument),
-            "field_angle": float(run.observation.field_angle or 0.0),
-        }
-        return SetGrid(_empty(observed, **turned), None)
+        angle = float(run.observation.field_angle or 0.0)
+        return SetGrid(_empty(observed, footprint=Footprint.build(run.instrument), field_angle=angle), None)
     return SetGrid(observed, None)
 
 
@@ -223,15 +217,13 @@ def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
     if data.kind == "image":
         nothing = np.zeros(1, np.int32)
         return dataclasses.replace(frame, bins=observed.bins, lsf_fwhm=np.zeros(1), wave_bits=nothing)
-    if data.kind == "spectrum":
-        side = float(np.sqrt(first_bins.footprint.n_element)) * first_bins.pixel_scale
-        bits = np.zeros((1, 1), np.int32)
-        return dataclasses.replace(frame, footprint=Footprint(1, 1, side), spaxel_bits=bits)
+    if data.kind == "cube":
+        return frame
+    n_y, side = 1, float(np.sqrt(first_bins.footprint.n_element)) * first_bins.pixel_scale
     if data.kind == "fibres":
-        n_fibre, scale = observed.footprint.n_y, frame.footprint.pixel_scale
-        bits = np.zeros((n_fibre, 1), np.int32)
-        return dataclasses.replace(frame, footprint=Footprint(n_fibre, 1, scale), spaxel_bits=bits)
-    return frame
+        n_y, side = observed.footprint.n_y, frame.footprint.pixel_scale
+    bits = np.zeros((n_y, 1), np.int32)
+    return dataclasses.replace(frame, footprint=Footprint(n_y, 1, side), spaxel_bits=bits)
 
 
 def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunConfig:

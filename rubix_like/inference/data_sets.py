@@ -50,26 +50,17 @@ def names_of(name: str, settings: DataSetSettings) -> dict[str, str]:
     return {key: f"{OF_DATA}{name}.{key}" for key in given}
 
 
-def priors_of(name: str, settings: DataSetSettings) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """Dotted name -> prior of the nuisances of a set."""
-    nuisance = settings.nuisance
-    found = {}
-    for key, dotted in names_of(name, settings).items():
-        own = getattr(nuisance, key)
-        found[dotted] = {"normal": (0.0, own.sigma)} if key in {"polynomial", "sky"} else own
-    return found
-
-
-def declared_nuisances(sets: Mapping[str, DataSetSettings]) -> dict[str, Declaration]:
-    """The declarations of all nuisances, by dotted name."""
-    found = {}
+def nuisances_of(sets: Mapping[str, DataSetSettings]) -> tuple[dict[str, Any], dict[str, Declaration]]:
+    """The priors and the declarations of all nuisances, by dotted name."""
+    priors, declared = dict[str, Any](), dict[str, Declaration]()
     for name, settings in sets.items():
         for key, dotted in names_of(name, settings).items():
-            unit, form, words = _WORDS[key]
+            given, (unit, form, words) = getattr(settings.nuisance, key), _WORDS[key]
+            priors[dotted] = {"normal": (0.0, given.sigma)} if key in {"polynomial", "sky"} else given
             form = find_parameter(FWHM).form if key == "psf_fwhm" else form
-            mark = Parameter(moves=key == "shift")
-            found[dotted] = Declaration(dotted, unit, mark, form, None, f"{words}, of the data '{name}'")
-    return found
+            meaning = f"{words}, of the data '{name}'"
+            declared[dotted] = Declaration(dotted, unit, Parameter(moves=key == "shift"), form, None, meaning)
+    return priors, declared
 
 
 def leaves_of(
@@ -93,15 +84,14 @@ def check_free_names(names: Iterable[str], sets: Mapping[str, DataSetSettings]) 
     """Raise ConfigError for free parameters that belong to one of several sets."""
     example = next(iter(sets))
     for name in names:
-        key = "psf_fwhm" if name == FWHM else None
         if name.startswith(OF_DATA):
-            _, own, *rest = (*name.split("."), "NAME")
+            _, data_set, *rest = (*name.split("."), "NAME")
             raise ConfigError(
                 f"fit.free.{name}: expected the prior of a nuisance in the section of its data set, got it among the "
-                f"free parameters; give it as fit.data.{own}.nuisance.{rest[0]}"
+                f"free parameters; give it as fit.data.{data_set}.nuisance.{rest[0]}"
             )
         if name.startswith("instrument.") or name == "observation.field_angle":
-            remedy = "leave it out" if key is None else f"give it as fit.data.{example}.nuisance.{key}"
+            remedy = f"give it as fit.data.{example}.nuisance.psf_fwhm" if name == FWHM else "leave it out"
             raise ConfigError(
                 f"fit.free.{name}: expected a parameter of the galaxy or of all observations, got one of a single "
                 f"instrument beside several data sets; {remedy}"
@@ -112,23 +102,23 @@ def sky_templates(
     name: str, settings: DataSetSettings, observed: ObservedCube
 ) -> Float[ndarray, "template wave"] | None:
     """Templates of what the sky's subtraction has left, on a set's bins; ConfigError for a table that is none."""
-    own = settings.nuisance.sky
-    if own is None:
+    sky = settings.nuisance.sky
+    if sky is None:
         return None
-    if own.templates == Path(FLAT):
+    if sky.templates == Path(FLAT):
         return np.ones((1, observed.bins.n_wave))
     place = f"fit.data.{name}.nuisance.sky.templates"
-    table = read_columns(own.templates, place)
+    table = read_columns(sky.templates, place)
     if table.shape[1] < 2 or np.any(np.diff(table[:, 0]) <= 0):
         raise ConfigError(
             f"{place}: expected columns of increasing wavelengths and at least one template, got {table.shape[1]} "
-            f"columns in {own.templates}, or wavelengths that do not increase"
+            f"columns in {sky.templates}, or wavelengths that do not increase"
         )
     first, last = observed.wavelength[[0, -1]]
     if table[0, 0] > first or table[-1, 0] < last:
         raise ConfigError(
             f"{place}: expected templates from {first:g} to {last:g} Angstrom, as the data, got {table[0, 0]:g} to "
-            f"{table[-1, 0]:g} ({own.templates}); fit fewer wavelengths (fit.data.{name}.windows), or add 0 at its ends"
+            f"{table[-1, 0]:g} ({sky.templates}); fit fewer wavelengths (fit.data.{name}.windows), or add 0 at its ends"
         )
     return np.stack([np.interp(observed.wavelength, table[:, 0], column) for column in table[:, 1:].T])
 
@@ -185,8 +175,8 @@ class ImageBand:
         grid = np.union1d(edges, self.wavelength)
         grid = grid[(grid >= edges[0]) & (grid <= edges[-1])]
         middle = 0.5 * (grid[1:] + grid[:-1])
-        values = [np.interp(own, self.wavelength, self.response, 0, 0) * own for own in (grid, middle)]
-        cell = (values[0][1:] + 4 * values[1] + values[0][:-1]) * np.diff(grid) / 6  # Simpson: exact for a square
+        at_grid, at_middle = (np.interp(x, self.wavelength, self.response, 0, 0) * x for x in (grid, middle))
+        cell = (at_grid[1:] + 4 * at_middle + at_grid[:-1]) * np.diff(grid) / 6  # Simpson: exact for a square
         owner = np.clip(np.searchsorted(edges, middle) - 1, 0, bins.n_wave - 1)
         found = np.bincount(owner, cell, minlength=bins.n_wave)
         return found / found.sum()
@@ -201,24 +191,16 @@ def band_of(given: str, place: str) -> ImageBand:
     else:
         known = load_band(given, place)
         name, wavelength, response = known.name, known.wavelength, known.response
-    if table_fault := _fault(wavelength, response):
-        raise ConfigError(f"{place}: {table_fault} ({given})")
-    seen = np.flatnonzero(response > 0)
-    kept = slice(max(seen[0] - 1, 0), seen[-1] + 2)
-    return ImageBand(name, wavelength[kept], response[kept])
-
-
-def _fault(wavelength: ndarray, response: ndarray) -> str | None:
-    """The fault of a response curve; None if there is none."""
     if not (np.isfinite(response).all() and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all()):
-        return "expected two columns of finite numbers, wavelengths that increase and responses, got others"
-    if (response < 0).any() or not (response > 0).any():
-        return "expected responses of 0 or more, and some above 0, got others"
-    return None
-
-
-_WITH = {"image": "filter", "spectrum": "aperture"}
-"""What makes data an image, or a spectrum."""
+        raise ConfigError(
+            f"{place}: expected two columns of finite numbers, wavelengths that increase and responses, got others "
+            f"({given})"
+        )
+    lit = np.flatnonzero(response)
+    if (response < 0).any() or not len(lit):
+        raise ConfigError(f"{place}: expected responses of 0 or more, and some above 0, got others ({given})")
+    kept = slice(max(lit[0] - 1, 0), lit[-1] + 2)
+    return ImageBand(name, wavelength[kept], response[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,40 +278,43 @@ def split_sets(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Cube 
     return sections, objects
 
 
+def check_unstated(place: str, stated: Mapping[str, Any]) -> None:
+    """Raise ConfigError for statements on a file of data that are given in Python; their keys follow `place`."""
+    for key, value in stated.items():
+        if value is not None:
+            raise ConfigError(
+                f"{place}{key}: expected null for data given in Python, which say it themselves, got {value!r}; leave "
+                f"it out"
+            )
+
+
 def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     kind, path = settings.kind, settings.file
     if kind == "fibres":
         return _fibres(name, settings, given)
     stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale", "hdu")}
     band = None if settings.filter is None else band_of(settings.filter, f"fit.data.{name}.filter")
-    if given is not None:
-        if settings.file is not None:
-            raise ConfigError(f"fit.data.{name}.{settings.kind}: expected null for data given in Python, got a file")
-        for key, value in stated.items():
-            if value is not None:
-                raise ConfigError(
-                    f"fit.data.{name}.{key}: expected null for data given in Python, which say it themselves, got "
-                    f"{value!r}; leave it out"
-                )
+    if given is not None and path is not None:
+        raise ConfigError(f"fit.data.{name}.{kind}: expected null for data given in Python, got a file")
+    if path is None:
+        if given is None:
+            raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")
+        check_unstated(f"fit.data.{name}.", stated)
         observed = observed_from(given, name) if isinstance(given, Cube) else given
-    elif path is None:
-        raise ConfigError(f"fit.data.{name}: expected {kind}: FILE, or data given in Python, got neither")
+    elif band is not None:
+        observed = read_image(path, band.whole, stated["units"], stated["pixel_scale"], stated["hdu"])
+    elif kind == "spectrum":
+        observed = read_spectrum(path, stated["medium"], stated["units"])
     else:
-        observed = _from_file(path, kind, band, stated)
-    wanted = {
-        "image": ("(y, x, 1)", observed.shape[2] == 1),
-        "spectrum": ("(1, 1, wave)", observed.shape[:2] == (1, 1)),
-    }
-    text, right = wanted.get(kind, ("", True))
-    if not right:
-        raise ConfigError(
-            f"fit.data.{name}: expected an ObservedCube of shape {text} with a {_WITH[kind]}, got {observed.shape}"
-        )
+        observed = read_observed(path, **stated)
+    n_y, n_x, n_wave = observed.shape
+    if (kind == "image" and n_wave != 1) or (kind == "spectrum" and (n_y, n_x) != (1, 1)):
+        wanted = "(y, x, 1) with a filter" if kind == "image" else "(1, 1, wave) with a aperture"
+        raise ConfigError(f"fit.data.{name}: expected an ObservedCube of shape {wanted}, got {observed.shape}")
     return DataSet(name, settings, observed, band)
 
 
 def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
-    """Spectra of fibres as a column of spaxels."""
     path = settings.file
     if (given is None) == (path is None):
         what = "neither" if given is None else "both"
@@ -338,11 +323,3 @@ def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
         raise ConfigError(f"fit.data.{name}.fibres: expected a Cube that holds its fibres, got an ObservedCube")
     found: ObservedFibres = fibres_from(given, name) if path is None else read_fibres(path)
     return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=2))
-
-
-def _from_file(path: Path, kind: str, band: ImageBand | None, stated: Mapping[str, Any]) -> ObservedCube:
-    if band is not None:
-        return read_image(path, band.whole, stated["units"], stated["pixel_scale"], stated["hdu"])
-    if kind == "spectrum":
-        return read_spectrum(path, stated["medium"], stated["units"])
-    return read_observed(path, **stated)

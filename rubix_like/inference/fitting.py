@@ -90,8 +90,9 @@ from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.posterior import Posterior, group_of, losses_at
+from rubix_like.inference.posterior.priors import Priors
 from rubix_like.inference.posterior.problem import Given, Problem, models_at_once, with_rows
-from rubix_like.inference.request import Data, Priors, Request, one_galaxy, read_request
+from rubix_like.inference.request import Data, Request, one_galaxy, read_request
 from rubix_like.inference.results.results import (
     FitResult,
     ResultFiles,

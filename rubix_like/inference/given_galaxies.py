@@ -74,7 +74,7 @@ class GivenGalaxies:
         by, radius = config.resolved_align, config.observation.align_radius
         if by == "none":
             return census, None
-        return census, np.stack([align(by, radius, own.sample).rotation for own in censuses])
+        return census, np.stack([align(by, radius, alone.sample).rotation for alone in censuses])
 
 
 def load_given(
@@ -123,10 +123,11 @@ def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy],
     """The galaxies with smoothing lengths: where stars are smoothed, those without get the distances to their
     neighbours, with a note; where `galaxy.smoothing_length` is neighbours, those of all."""
     choice, number = smoothing_choice(config)
-    makes = [choice == "neighbours" or own.stars.smoothing_length is None for own in found]
+    makes = [choice == "neighbours" or galaxy.stars.smoothing_length is None for galaxy in found]
     if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
         return found, ()
-    made = [_bare(with_neighbour_lengths(own, number)) if new else own for own, new in zip(found, makes, strict=True)]
+    pairs = zip(found, makes, strict=True)
+    made = [_bare(with_neighbour_lengths(galaxy, number)) if new else galaxy for galaxy, new in pairs]
     note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
     return made, (Note("galaxy.smoothing_length", f"{note}: the distance to neighbour {number}"),)
 
@@ -158,12 +159,11 @@ def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
     """
     chosen = [galaxy if with_gas else dataclasses.replace(galaxy, gas=None) for galaxy in galaxies]
     columns = [
-        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(galaxy))
-        for galaxy in chosen
+        {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(galaxy)} for galaxy in chosen
     ]
     for number, names in enumerate(columns):
         if names != columns[0]:
-            different = ", ".join(sorted(set(names) ^ set(columns[0])))
+            different = ", ".join(sorted(names ^ columns[0]))
             raise ValueError(
                 f"galaxies: expected the same columns in all, got some in galaxy {number} or in galaxy 0 alone: "
                 f"{different}; leave them out of both, or simulate the galaxies apart"

@@ -30,8 +30,9 @@ from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation
 from rubix_like.inference.posing import pose
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, Latent, SyntheticSource, read_values
 from rubix_like.inference.posterior.posterior import Likelihood, Posterior, half_square
+from rubix_like.inference.posterior.priors import Priors
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.request import Data, Priors, one_galaxy, read_request
+from rubix_like.inference.request import Data, one_galaxy, read_request
 from rubix_like.physics.units import plain_numbers
 from rubix_like.runtime.notes import Note, as_notes
 from rubix_like.runtime.progress import Progress
@@ -91,9 +92,8 @@ class LogPosterior:
         sets of data that of each, by name."""
         found = _flux(self._posterior, self._read(x))
         found = found if isinstance(x, jax.Array) else np.asarray(found)
-        return (
-            {data_set.name: data_set.unpacked(found) for data_set in self.problem.sets} if self.problem.sets else found
-        )
+        sets = {data_set.name: data_set.unpacked(found) for data_set in self.problem.sets}
+        return sets or found
 
     def to_physical(self, x: Float[Array | ndarray, "*n size"]) -> dict[str, Any]:
         """The values of x by name, in `units`; x may have more axes in front. Raises ValueError for other lengths."""
@@ -160,15 +160,13 @@ class LogPosterior:
     def _check_only_data(self, likelihood: Likelihood, flux: tuple[int, ...], sigma: tuple[int, ...]) -> None:
         """Raise an error unless arrays of these shapes can take the place of the data."""
         mixtures = getattr(self._posterior.forward, "mixtures", None)
-        made = {
-            "several sets of data": bool(self.problem.sets),
-            "fit.likelihood.covariance": isinstance(likelihood.errors, AbstractCorrelation),
-            "free-form populations": mixtures is not None,
-        }
-        wrong = [name for name, there in made.items() if there]
+        correlated = isinstance(likelihood.errors, AbstractCorrelation)
+        wrong = ["several sets of data"] if self.problem.sets else []
+        wrong += ["fit.likelihood.covariance"] if correlated else []
+        wrong += [] if mixtures is None else ["free-form populations"]
         if wrong:
             null = ", or set fit.likelihood.covariance: null, which takes spaxels as independent"
-            remedy = null if made["fit.likelihood.covariance"] else ""
+            remedy = null if correlated else ""
             raise ConfigError(
                 f"with_data: expected one cube with independent errors and populations with parameters, got "
                 f"{' and '.join(wrong)}, which hold more of the first data than flux and sigma; make a log_posterior "

@@ -42,10 +42,9 @@ from rubix_like.inference.data_sets import (
     FWHM,
     DataSet,
     check_free_names,
-    declared_nuisances,
     leaves_of,
     names_of,
-    priors_of,
+    nuisances_of,
     sky_templates,
 )
 from rubix_like.inference.fitted_set import FittedSet, row_of
@@ -161,8 +160,8 @@ _ENDS = 3.0
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Prepared:
     """A data set whose model can be planned: its data, cut to the windows, which bins are fitted, its settings as if it
-    were alone, its grid, its run, its displacement from the first cube, and the narrowest and widest factor of the line
-    spread."""
+    were alone, its grid, its run, its displacement from the first cube, the narrowest and widest factor of the line
+    spread and the broadening that follows."""
 
     data: DataSet
     selection: Bool[ndarray, " wave"]
@@ -171,6 +170,7 @@ class _Prepared:
     config: RunConfig
     displacement: Float[ndarray, "2"] = dataclasses.field(default_factory=lambda: np.zeros(2))
     lsf_scale: tuple[float, float] | None = None
+    broadening: Broadening | None = None
 
     @property
     def name(self) -> str:
@@ -200,16 +200,19 @@ def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sa
     trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | errors
     for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
         trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
-    priors = {name: prior for key, section in sections.items() for name, prior in priors_of(key, section).items()}
+    priors, declared = nuisances_of(sections)
     joint = settings.model_copy(update={"free": {**settings.free, **priors}}) if priors else settings
     deposits = [pipeline.plan.deposit for pipeline in pipelines]
     deposit = "nearest" if "nearest" in deposits else deposits[0]  # nearest gives the least gradients
-    free = read_free(joint, trees, deposit, model_declarations(source) | declared_nuisances(sections))
+    free = read_free(joint, trees, deposit, model_declarations(source) | declared)
     check_masses(source, free)
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
     fitted = _fitted(sets, [for_samples(pipeline, n_sample) for pipeline in pipelines])
-    alone = [_likelihood(*pair, free) for pair in zip(sets, fitted, strict=True)]
+    alone = [
+        make_likelihood(data_set.observed, data_set.selection, in_fit.seen, data_set.settings, free)
+        for data_set, in_fit in zip(sets, fitted, strict=True)
+    ]
     forward = _forward(sets, fitted, source, skies, first, alone)
     likelihood, of_data = _joint_likelihood(sets, fitted, alone, errors[LIKELIHOOD], forward)
     check_residuals(errors[LIKELIHOOD], likelihood.flux, likelihood.inverse_sigma)
@@ -236,20 +239,24 @@ def _planned(
         check_same_grid(request.model.frame, cut[0].observed)
         return cut, given_source(galaxy), [without_noise(request.model)], ()
     reference = _with_run(cut[first], None, galaxy)
-    sets = [reference if one is cut[first] else _with_run(one, reference.grid.cube, galaxy) for one in cut]
+    sets = [
+        reference if number == first else _with_run(data_set, reference.grid.cube, galaxy)
+        for number, data_set in enumerate(cut)
+    ]
     resolved = []
     for data_set in sets:
         with data_set.data.naming():
             resolved.append(resolve(data_set.config))
     particles = _particles(sets, resolved[0].library, galaxy, report)
-    pipelines, notes = [], []
+    broadened, pipelines, notes = [], [], []
     for data_set, known in zip(sets, resolved, strict=True):
         with data_set.data.naming():
             pipeline, of_ages = planned(data_set.config, known, data_set.settings, particles, errors)
         _check_fibres(data_set, pipeline)
+        broadened.append(_broadened(data_set, pipeline))
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
-    return sets, particles[0], pipelines, notes[first]
+    return broadened, particles[0], pipelines, notes[first]
 
 
 def _fitted(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
@@ -273,8 +280,8 @@ def _forward(
 ) -> AbstractForward:
     """The model of all data sets: of one cube with what solving for free-form populations needs."""
     if sets[0].name:
-        pairs = zip(sets, fitted, skies, strict=True)
-        models = tuple(_model(data_set, one.pipeline, sky) for data_set, one, sky in pairs)
+        triples = zip(sets, fitted, skies, strict=True)
+        models = tuple(_model(data_set, in_fit.pipeline, sky) for data_set, in_fit, sky in triples)
         return JointForward(sets=models, source=source, first=first)
     forward = forward_of(fitted[0].pipeline, source)
     if not isinstance(source, ComponentsSource):
@@ -339,13 +346,8 @@ def _with_run(data_set: _Prepared, first: ObservedCube | None, galaxy: Given | N
         offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
         run = on_grid_of(run, grid.cube)
         deposit = deposit_of_fit(run, data_set.settings, galaxy, data_set.observed.meta)
-        others = {
-            "noise": None,
-            "systematics": None,
-            "observation.offset": offset,
-            "engine.method": method_of_fit(run, galaxy),
-        }
-        run = model_config(run, data_set.settings, deposit, **others)
+        of_fit = {"observation.offset": offset, "engine.method": method_of_fit(run, galaxy)}
+        run = model_config(run, data_set.settings, deposit, noise=None, systematics=None, **of_fit)
     data = data_set.data
     if data.places is not None:  # files do not say how their field is turned
         data = data.cut(dataclasses.replace(data.observed, field_angle=grid.cube.field_angle))
@@ -355,16 +357,12 @@ def _with_run(data_set: _Prepared, first: ObservedCube | None, galaxy: Given | N
 def _check_nuisances(data: DataSet, run: RunConfig) -> None:
     """Raise ConfigError for a nuisance of what the instrument lacks."""
     nuisance, psf = data.settings.nuisance, run.instrument.psf
-    lacks = {
-        "lsf_scale": ("an lsf", nuisance.lsf_scale is not None and run.instrument.lsf is None, "lsf"),
-        "psf_fwhm": (
-            "a psf of kind gaussian or moffat",
-            nuisance.psf_fwhm is not None and (psf is None or psf.fwhm is None),
-            "psf",
-        ),
-    }
-    for key, (what, lacking, section) in lacks.items():
-        if lacking:
+    lacks_lsf, lacks_psf = run.instrument.lsf is None, psf is None or psf.fwhm is None
+    for key, section, what, lacking in (
+        ("lsf_scale", "lsf", "an lsf", lacks_lsf),
+        ("psf_fwhm", "psf", "a psf of kind gaussian or moffat", lacks_psf),
+    ):
+        if lacking and getattr(nuisance, key) is not None:
             raise ConfigError(
                 f"{data.place}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, "
                 f"or give {data.place}.instrument.{section}"
@@ -380,16 +378,8 @@ def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
         free.setdefault("observation.velocity_offset", section.nuisance.velocity_shift)
     if moves and "observation.offset" not in free:
         free["observation.offset"] = {"normal": (0.0, 1.0)}
-    changed = {
-        "free": free,
-        "data": None,
-        "windows": section.windows,
-        "exclude": section.exclude,
-        "sigma": section.sigma,
-        "correlated": (),
-        "start": None,
-    }
-    return settings.model_copy(update=changed)
+    of_set = {name: getattr(section, name) for name in ("windows", "exclude", "sigma")}
+    return settings.model_copy(update={"free": free, "data": None, "correlated": (), "start": None, **of_set})
 
 
 def _lsf_range(data: DataSet) -> tuple[float, float] | None:
@@ -430,14 +420,6 @@ def _particles(
     return made, info
 
 
-def _likelihood(prepared: _Prepared, fitted: FittedSet, free: Free) -> Likelihood:
-    """The likelihood of a set alone; bins at the ends of a spectrum that is broadened are left out."""
-    selection = prepared.selection
-    if prepared.lsf_scale is not None:
-        selection = selection & _within_ends(prepared, fitted.pipeline)
-    return make_likelihood(prepared.observed, selection, fitted.seen, prepared.settings, free)
-
-
 def _joint_likelihood(
     sets: Sequence[_Prepared],
     fitted: Sequence[FittedSet],
@@ -447,12 +429,16 @@ def _joint_likelihood(
 ) -> tuple[Likelihood, tuple[str, ...]]:
     """The likelihood of all voxels with the correlations of each set, and notes on these."""
     solved = isinstance(forward, Forward) and forward.mixtures is not None
-    triples = zip(sets, fitted, alone, strict=True)
-    found = [_correlated(data_set, one, likelihood, errors, solved=solved) for data_set, one, likelihood in triples]
-    likelihoods, notes = [likelihood for likelihood, _ in found], tuple(note for _, said in found for note in said)
+    likelihoods, notes = [], []
+    for data_set, in_fit, likelihood in zip(sets, fitted, alone, strict=True):
+        correlated, of_data = _correlated(data_set, in_fit, likelihood, errors, solved=solved)
+        likelihoods.append(correlated)
+        notes += of_data
     if not sets[0].name:
         return likelihoods[0], (*notes_on_errors(likelihoods[0].errors), *notes)
-    correlations = tuple(one.errors if isinstance(one.errors, AbstractCorrelation) else None for one in likelihoods)
+    correlations = tuple(
+        likelihood.errors if isinstance(likelihood.errors, AbstractCorrelation) else None for likelihood in likelihoods
+    )
     if any(correlation is not None for correlation in correlations):
         if errors is not None:
             raise ConfigError(
@@ -501,38 +487,34 @@ def _correlated(
     return found, tuple(prepared.says(notes))
 
 
-def _within_ends(prepared: _Prepared, pipeline: Pipeline) -> Bool[ndarray, " wave"]:
-    """Bins of a set that no light from beyond the ends is spread to."""
-    return within_ends(len(prepared.selection), _ENDS * _widest_sigma(prepared, pipeline))
-
-
-def _widest_sigma(prepared: _Prepared, pipeline: Pipeline) -> float:
-    """Standard deviation in bins of the widest broadening of a set."""
-    _, high = prepared.lsf_scale or (1.0, 1.0)
-    stated, effective = _variances(prepared, pipeline)
-    return float(np.sqrt(np.max(np.maximum(high**2 * stated - effective, 0.0))))
-
-
-def _variances(prepared: _Prepared, pipeline: Pipeline) -> tuple[Float[ndarray, " wave"], Float[ndarray, " wave"]]:
-    """Variances (bins^2) of the line spread: as stated of the instrument, and of the cube, planned for the least."""
-    frame, (low, _) = pipeline.frame, prepared.lsf_scale or (1.0, 1.0)
-    lsf = prepared.config.instrument.lsf
-    if lsf is None:
-        raise ValueError(f"{prepared.name}: expected an instrument with an lsf, got none")
+def _broadened(prepared: _Prepared, pipeline: Pipeline) -> _Prepared:
+    """The data set with the broadening of its line spread; the bins that it spreads light from beyond the ends to are
+    not fitted, and a note says so. Variances are in bins^2: of the instrument as stated, and of the cube, which is
+    planned for the narrowest line spread."""
+    lsf, frame = prepared.config.instrument.lsf, pipeline.frame
+    if prepared.lsf_scale is None or lsf is None:
+        return prepared
+    low, high = prepared.lsf_scale
     width = FWHM_PER_SIGMA * np.diff(frame.bins.edges)
-    stated = instrument_fwhm(lsf, frame.bins.wavelength) / low
-    return (stated / width) ** 2, (np.asarray(frame.lsf_fwhm) / width) ** 2
+    stated = (instrument_fwhm(lsf, frame.bins.wavelength) / low / width) ** 2
+    effective = (np.asarray(frame.lsf_fwhm) / width) ** 2
+    widest = float(np.sqrt(np.max(np.maximum(high**2 * stated - effective, 0.0))))
+    inside = within_ends(len(prepared.selection), _ENDS * widest)
+    text = f"{np.sum(~inside)} bins at the ends are left out, to which lsf_scale brings unknown light"
+    notes = (*prepared.observed.notes, Note("data.ends_left_out", text))
+    return dataclasses.replace(
+        prepared,
+        data=dataclasses.replace(prepared.data, observed=dataclasses.replace(prepared.observed, notes=notes)),
+        selection=prepared.selection & inside,
+        broadening=Broadening(stated, effective, reach_of(widest)),
+    )
 
 
 def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> SetModel:
     """How a set sees the galaxy."""
-    broadening = None
-    if prepared.lsf_scale is not None:
-        stated, effective = _variances(prepared, pipeline)
-        broadening = Broadening(stated, effective, reach_of(_widest_sigma(prepared, pipeline)))
-    own = prepared.data.settings.nuisance.polynomial
-    polynomial = None if own is None else legendre_basis(prepared.observed.wavelength, own.degree)
-    effects = Effects(broadening, prepared.grid.view, polynomial, sky)
+    continuum = prepared.data.settings.nuisance.polynomial
+    polynomial = None if continuum is None else legendre_basis(prepared.observed.wavelength, continuum.degree)
+    effects = Effects(prepared.broadening, prepared.grid.view, polynomial, sky)
     return SetModel(
         tables=pipeline.tables,
         parameters=pipeline.parameters,
@@ -550,53 +532,45 @@ def _notes(
     sets: Sequence[_Prepared], fitted: Sequence[FittedSet], first: int, shared: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Notes on the data of each set and on its model."""
-    notes = [note for data_set in sets for note in data_set.says(data_set.observed.notes)]
-    for number, (data_set, one) in enumerate(zip(sets, fitted, strict=True)):
-        notes += data_set.says(one.pipeline.notes) if number != first else []
-    for data_set, one in zip(sets, fitted, strict=True):
-        notes += data_set.says(notes_on_run(data_set.observed.meta, one.pipeline.frame.meta))
-    for number, data_set in enumerate(sets):
-        unknown = None in (data_set.grid.cube.ra, sets[first].grid.cube.ra) and not data_set.data.centred
+    notes, reference = list[str](), sets[first]
+    for number, (data_set, in_fit) in enumerate(zip(sets, fitted, strict=True)):
+        of_pipeline = () if number == first else in_fit.pipeline.notes
+        of_run = notes_on_run(data_set.observed.meta, in_fit.pipeline.frame.meta)
+        notes += data_set.says((*data_set.observed.notes, *of_pipeline, *of_run))
+        unknown = None in (data_set.grid.cube.ra, reference.grid.cube.ra) and not data_set.data.centred
         if number != first and unknown and data_set.data.settings.nuisance.shift is None:
             notes.append(
                 Note(
                     "data.sky_unknown",
-                    f"{data_set.name} or {sets[first].name} does not say where on the sky it is: the centres of both "
+                    f"{data_set.name} or {reference.name} does not say where on the sky it is: the centres of both "
                     f"fields are taken to be the same; nuisance.shift lets them differ",
                     WARNING,
                 )
             )
-        if data_set.lsf_scale is not None:
-            lost = int(np.sum(~_within_ends(data_set, fitted[number].pipeline)))
-            notes.append(
-                Note(
-                    "data.ends_left_out",
-                    f"{data_set.name}: {lost} bins at the ends are left out, to which lsf_scale brings unknown light",
-                )
-            )
-    for one, other in itertools.combinations(sets, 2):
-        if number := _n_alike(one, other):
+    for data_set, other in itertools.combinations(sets, 2):
+        if number := _n_alike(data_set, other):
             notes.append(
                 Note(
                     "data.counted_twice",
-                    f"{one.name} and {other.name} hold the same data in {number} voxels, which count twice: errors "
-                    f"are too small by up to sqrt(2); leave out one of the sets, or give them windows that do not "
-                    f"overlap",
+                    f"{data_set.name} and {other.name} hold the same data in {number} voxels, which count twice: "
+                    f"errors are too small by up to sqrt(2); leave out one of the sets, or give them windows that do "
+                    f"not overlap",
                     WARNING,
                 )
             )
     return (*notes, *shared)
 
 
-def _n_alike(one: _Prepared, other: _Prepared) -> int:
+def _n_alike(first: _Prepared, second: _Prepared) -> int:
     """How many voxels two sets share at the wavelengths that both fit; 0 where any of them differ."""
-    common = np.intersect1d(one.observed.wavelength[one.selection], other.observed.wavelength[other.selection])
-    if one.observed.shape[:2] != other.observed.shape[:2] or not len(common):
+    data = first.observed, second.observed
+    common = np.intersect1d(data[0].wavelength[first.selection], data[1].wavelength[second.selection])
+    if data[0].shape[:2] != data[1].shape[:2] or not len(common):
         return 0
-    bins = [np.searchsorted(prepared.observed.wavelength, common) for prepared in (one, other)]
-    used = one.observed.used[:, :, bins[0]] & other.observed.used[:, :, bins[1]]
-    alike = one.observed.flux[:, :, bins[0]] == other.observed.flux[:, :, bins[1]]
-    return int(np.sum(used)) if np.array_equal(used, used & alike) else 0
+    bins = [np.searchsorted(observed.wavelength, common) for observed in data]
+    used = data[0].used[:, :, bins[0]] & data[1].used[:, :, bins[1]]
+    differ = used & (data[0].flux[:, :, bins[0]] != data[1].flux[:, :, bins[1]])
+    return 0 if differ.any() else int(np.sum(used))
 
 
 def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
@@ -715,33 +689,24 @@ def pose_model(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Rep
     settings, deposit = config.fit or FitSettings(), config.engine.deposit
     in_turn = galaxies is not None or bool(config.simulate and config.simulate.galaxies)
     is_model = isinstance(config.galaxy, SyntheticReader | ComponentsReader) and not in_turn
-    if is_model and deposit == AUTO:  # synthetic galaxies have no smoothing lengths
-        deposit = "nearest"
-    run = model_config(config, settings, deposit)
+    as_points = is_model and deposit == AUTO  # synthetic galaxies have no smoothing lengths
+    run = model_config(config, settings, "nearest" if as_points else deposit)
     posed = _of_synthetic(run, settings, report) if is_model else _of_given(run, settings, galaxies, report)
     pipeline, source, trees, notes = posed
-    if is_model and config.engine.deposit == AUTO:
-        notes = (*notes, *_deposit_notes(run, source))
+    if as_points:
+        stars = source.of_host({}).stars
+        if with_deposit(load_config(run, {"engine.deposit": AUTO}), stars).engine.deposit == "smoothed":
+            notes = (*notes, Note("deposit.simulated_as_points", _AS_POINTS, WARNING))
     free = read_free(settings, trees, None)
     pipeline = for_samples(pipeline, pipeline.mesh.size)
     forward = forward_of(pipeline, source, on_device=True)
     return PosedModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
 
 
-def _deposit_notes(run: RunConfig, source: AbstractParticleSource) -> tuple[str, ...]:
-    """Says so where a run with `engine.deposit: auto` smooths stars, which simulations have no smoothing lengths
-    for."""
-    chosen = with_deposit(load_config(run, {"engine.deposit": AUTO}), source.of_host({}).stars).engine.deposit
-    if chosen != "smoothed":
-        return ()
-    return (
-        Note(
-            "deposit.simulated_as_points",
-            "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as "
-            "points (nearest), for want of smoothing lengths: set engine.deposit: tsc in both",
-            WARNING,
-        ),
-    )
+_AS_POINTS = (
+    "a run of this configuration smooths its few stars (engine.deposit: auto), simulations paint them as points "
+    "(nearest), for want of smoothing lengths: set engine.deposit: tsc in both"
+)
 
 
 _Particles = tuple[Pipeline, AbstractParticleSource, dict[str, Any], tuple[str, ...]]

@@ -1,6 +1,6 @@
 """The request for a fit: its settings, from the configuration and from Python, and its data."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.loading import ConfigSource, check_one_observation
-from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
@@ -17,12 +16,10 @@ from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, without_units
-from rubix_like.inference.data_sets import DataSet, check_free_names, read_sets, split_sets
-from rubix_like.inference.posterior.fit_model import GALAXY, ComponentsSource
-from rubix_like.inference.posterior.free_parameters import check_component, check_free, declared_by
-from rubix_like.inference.posterior.priors import AbstractPrior, section_of
+from rubix_like.inference.data_sets import DataSet, check_free_names, check_unstated, read_sets, split_sets
+from rubix_like.inference.posterior.free_parameters import check_free_of
+from rubix_like.inference.posterior.priors import AbstractPrior, Priors, as_sections, section_of
 from rubix_like.inference.search.optimisers import make_optimiser
-from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.outputs import Named, given_files
 
@@ -32,9 +29,6 @@ OneCube = str | Path | Cube | ObservedCube
 Data = OneCube | Mapping[str, OneCube | Mapping[str, Any]]
 """An observed cube, or several sets of data by name: each a cube, its file, or a section as in `fit.data`, in which
 `cube`, `image` and `spectrum` may be objects (ObservedCube), too."""
-
-Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
-"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +50,14 @@ class Request:
         """The data sets, or the one cube, which has no name."""
         if self.sets is not None and isinstance(self.data, Mapping):
             return read_sets(self.sets, self.data)
-        if isinstance(self.data, Mapping):
-            raise TypeError("expected one cube, got several sets of data")
-        if isinstance(self.data, ObservedCube):
-            return (DataSet.of_cube(self.data),)
-        if isinstance(self.data, Cube):
-            return (DataSet.of_cube(observed_from(self.data)),)
-        return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
+        match self.data:
+            case ObservedCube():
+                return (DataSet.of_cube(self.data),)
+            case Cube():
+                return (DataSet.of_cube(observed_from(self.data)),)
+            case str() | Path():
+                return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
+        raise TypeError("expected one cube, got several sets of data")
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -81,12 +76,7 @@ class Request:
     def check(self) -> None:
         """Raise ConfigError where the settings speak of a file and the data are none."""
         if isinstance(self.data, Cube | ObservedCube):
-            for name, value in self.stated.items():
-                if value is not None:
-                    raise ConfigError(
-                        f"fit.data_{name}: expected null for data given in Python, which say it themselves, got "
-                        f"{value!r}; leave it out"
-                    )
+            check_unstated("fit.data_", self.stated)
 
 
 def read_request(
@@ -101,7 +91,7 @@ def read_request(
     `galaxy`: what is given in place of the configuration's."""
     given = {f"fit.{name}": value for name, value in settings.items()}
     if free is not None:
-        given["fit.free"] = {name: as_section(f"fit.free.{name}", prior) for name, prior in free.items()}
+        given["fit.free"] = as_sections("fit.free", free)
     if isinstance(settings.get("noise_scale"), AbstractPrior):
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
@@ -114,7 +104,10 @@ def read_request(
     config = load_config(source, overrides=given | section)
     if config.observations is not None:
         check_one_observation(config, "a fit, whose data sets name their instruments (fit.data.NAME.instrument)")
-    chosen = _chosen(None if config.fit is None else config.fit.data, data, objects)
+    configured = None if config.fit is None else config.fit.data
+    chosen: OneCube | Mapping[str, Cube | ObservedCube] | None = objects
+    if not isinstance(configured, Mapping):
+        chosen = configured if data is None or isinstance(data, Mapping) else data
     if config.fit is None or not config.fit.free:
         too = "; and data: expected an observed cube, got none" if chosen is None else ""
         raise ConfigError(
@@ -124,7 +117,7 @@ def read_request(
     if chosen is None:
         raise ConfigError("data: expected an observed cube, got none; give its file, or fit.data in the configuration")
     _check_sets(config_or_pipeline, config.fit)
-    _check_names(config, config.fit.free, galaxy)
+    check_free_of(config, galaxy)
     make_optimiser(config.fit.optimiser, 1, 1)
     _check_other_draws(config)
     model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
@@ -162,15 +155,6 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     return {"fit.data": joined}, objects
 
 
-def _chosen(
-    configured: Path | Mapping[str, Any] | None, data: Data | None, objects: Mapping[str, Cube | ObservedCube]
-) -> OneCube | Mapping[str, Cube | ObservedCube] | None:
-    """The one cube, of the configuration or given in its place; of several sets what was given of them."""
-    if isinstance(configured, Mapping):
-        return objects
-    return configured if data is None or isinstance(data, Mapping) else data
-
-
 def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettings) -> None:
     """Raise ConfigError for what does not go with several sets of data."""
     if not isinstance(settings.data, Mapping):
@@ -181,49 +165,6 @@ def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettin
             "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of which "
             "a pipeline of each set is made"
         )
-
-
-def _check_names(config: RunConfig, free: Mapping[str, Any], galaxy: Any) -> None:
-    """Raise ConfigError for free parameters that cannot be those of this galaxy, and for priors that cannot be."""
-    model = galaxy
-    if galaxy is None and isinstance(config.galaxy, AbstractModelReader):
-        model = without_units(config.galaxy.model())
-    declared = declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
-    of_galaxy = [name for name in free if name.startswith(GALAXY)]
-    if isinstance(model, AbstractGalaxyModel) and of_galaxy and not declared:
-        raise ConfigError(
-            f"fit.free.{of_galaxy[0]}: expected a float field of {type(model).__name__}, which has none; annotate its "
-            f"parameters as float"
-        )
-    has_parts = bool(declared) or isinstance(galaxy, ComponentsSource) or isinstance(config.galaxy, ComponentsReader)
-    below = [name for name in free if name.startswith(GALAXY) and "." in name.removeprefix(GALAXY)]
-    if below and not has_parts:
-        reader = "null" if config.galaxy is None else f"{{reader: {getattr(config.galaxy, 'reader', '?')}}}"
-        kind = f"galaxy: {reader}" if galaxy is None else f"a {type(galaxy).__name__} as the galaxy"
-        raise ConfigError(
-            f"fit.free.{below[0]}: expected a galaxy with a part '{below[0].split('.')[1]}', got {kind}; give "
-            f"galaxy: {{reader: components, ...}} with a component of this name, or a model of your own as model=..."
-        )
-    if galaxy is None:
-        _check_components(config, "fit.free", free)
-    check_free(free, declared)
-
-
-def _check_components(config: RunConfig, place: str, names: Iterable[str]) -> None:
-    """Raise ConfigError for parameters of smooth components that the configuration does not have."""
-    if isinstance(config.galaxy, ComponentsReader):
-        known = [component.name for component in config.galaxy.components]
-        for name in names:
-            check_component(f"{place}.{name}", name, known)
-
-
-def check_fit_section(config: RunConfig) -> None:
-    """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration."""
-    if config.fit is None:
-        return
-    if config.fit.free:
-        _check_names(config, config.fit.free, None)
-    _check_components(config, "fit.start", config.fit.start or {})
 
 
 def data_lines(config: RunConfig) -> Iterator[str]:
@@ -261,20 +202,9 @@ def _check_other_draws(config: RunConfig) -> None:
     error = None if config.fit is None else config.fit.model_error
     if error is None or not isinstance(config.galaxy, SyntheticReader):
         return
-    own, end = config.galaxy.seed, error.seed + error.draws
-    if error.seed <= own < end:
+    of_galaxy, end = config.galaxy.seed, error.seed + error.draws
+    if error.seed <= of_galaxy < end:
         raise ConfigError(
-            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {own}, got {error.seed} to "
-            f"{end - 1}; set it to {own + 1}"
+            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {of_galaxy}, got {error.seed} to "
+            f"{end - 1}; set it to {of_galaxy + 1}"
         )
-
-
-def as_section(place: str, prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
-    """A prior as a configuration has it, {kind: numbers}; raises ConfigError, which begins with `place`, for what is no
-    number."""
-    try:
-        return section_of(prior) if isinstance(prior, AbstractPrior) else prior
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from error

@@ -24,15 +24,12 @@ from rubix_like.config.data_sets import (
     Windows,
     check_set_names,
     check_windows,
-    one_prior,
 )
+from rubix_like.config.parameters import Prior, PriorsByName
 from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
 from rubix_like.config.quantities import Arcsec, Integer, Number
 from rubix_like.config.settings import AbstractSettings, read_with_sections, schema_with_sections
 from rubix_like.errors import nearest
-
-PriorsByName = dict[str, dict[str, tuple[Any, ...]]]
-"""Dotted name of a parameter -> {kind of its prior: numbers}."""
 
 
 class AbstractChainSettings(AbstractSettings):
@@ -277,7 +274,7 @@ class FitSettings(AbstractSettings):
     """Standard deviation (1e-20 erg/s/cm2/Angstrom) of every voxel of data that have no variance; null: the data's."""
     polynomial: Continuum | None = None
     """A multiplicative continuum; a number alone is the degree; null: none."""
-    noise_scale: dict[str, tuple[Any, ...]] | None = None
+    noise_scale: Prior | None = None
     """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
     inflate_sigma: bool = False
     """Whether the standard deviations of a fit are multiplied by the root of chi^2 per degree of freedom where that is
@@ -308,13 +305,6 @@ class FitSettings(AbstractSettings):
     """How `rubix-like sample` draws from the posterior about the best fit."""
     output: Path = Path("fit.h5")
     """The result's file; the model's and the residuals' cubes, pictures and checkpoints go beside it."""
-
-    @field_validator("free", "noise_scale", mode="before")
-    @classmethod
-    def _check_priors(cls, value: object, info: Any) -> object:
-        if info.field_name == "noise_scale":
-            return None if value is None else one_prior("noise_scale", value)
-        return checked_priors(value)
 
     @field_validator("data", mode="before")
     @classmethod
@@ -389,13 +379,6 @@ _OF_ONE_CUBE: Mapping[str, str] = {
 """What is said of one cube -> the key of one of several sets."""
 
 
-def checked_priors(value: object) -> PriorsByName:
-    """Parameters with their priors as a section has them; ValueError for anything else."""
-    if not isinstance(value, dict):
-        raise ValueError(f"expected parameters with their priors, got {value!r}")
-    return {name: one_prior(name, prior) for name, prior in value.items()}
-
-
 class SimulateSettings(AbstractSettings):
     """The section `simulate`: cubes of random parameters, for the training of networks."""
 
@@ -423,8 +406,3 @@ class SimulateSettings(AbstractSettings):
     """Format of the files: HDF5; Zarr stores, which xarray opens."""
     output: Path = Path("simulations")
     """Folder of the files."""
-
-    @field_validator("free", mode="before")
-    @classmethod
-    def _check_free(cls, value: object) -> PriorsByName | None:
-        return None if value is None else checked_priors(value)

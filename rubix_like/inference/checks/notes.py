@@ -118,7 +118,7 @@ def check_light(posterior: Posterior, latent: Latent) -> None:
     """Raise ValueError unless the model is finite and has light in the voxels that are fitted."""
     model = np.asarray(models_at(posterior, latent).flux)[0]
     fitted = np.asarray(posterior.likelihood.inverse_sigma) > 0
-    values = describe_start(posterior, latent)
+    values = posterior.free.described(latent)
     broken = np.count_nonzero(~np.isfinite(model[fitted]))
     if broken:
         raise ValueError(
@@ -138,21 +138,9 @@ def check_start(posterior: Posterior, latent: Latent) -> None:
     if not np.isfinite(loss):
         check_light(posterior, latent)
         raise ValueError(
-            f"fit.start: expected a start with a finite loss, got {loss} at {describe_start(posterior, latent)}; start "
+            f"fit.start: expected a start with a finite loss, got {loss} at {posterior.free.described(latent)}; start "
             f"nearer to the middle of the priors"
         )
-
-
-def describe_start(posterior: Posterior, latent: Latent) -> str:
-    """Names with their values, of arrays the range."""
-    values = posterior.named_values(np.asarray(latent))
-    return ", ".join(f"{name} = {_shown(np.asarray(value))}" for name, value in values.items())
-
-
-def _shown(value: Float[ndarray, "..."]) -> str:
-    if value.size == 1:
-        return f"{value.item():.5g}"
-    return f"{value.min():.5g} to {value.max():.5g}"
 
 
 def _hint(name: str, sources: Sequence[AbstractSource]) -> str:
@@ -365,12 +353,12 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
     """Notes on values at the edge of their priors, and on what the data do not say."""
     notes = []
     normals = np.asarray(free.own_normals(np.asarray(best)))
-    below, above = (free.split(sign * normals >= edges_from(free, sign)) for sign in (-1, 1))
-    for parameter in free.parameters:
-        far = below[parameter.name] | above[parameter.name]
+    below_and_above = (free.parts(sign * normals >= edges_from(free, sign)) for sign in (-1, 1))
+    for parameter, below, above in zip(free.parameters, *below_and_above, strict=True):
+        far = below | above
         if far.any():
             names = listed(np.array(parameter.labels, dtype=object)[far.ravel()])
-            advice = advice_at_edge(parameter, below[parameter.name], above[parameter.name])
+            advice = advice_at_edge(parameter, below, above)
             notes.append(
                 Note("prior.edge", f"{names} is at the edge of its prior ({shown(parameter.prior)}){advice}", WARNING)
             )
@@ -382,8 +370,8 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
 
 def notes_on_silence(laplace: Laplace) -> list[Note]:
     """Notes on latents that the data say nothing of."""
-    silent = np.array(laplace.free.labels, dtype=object)[laplace.without_effect()]
-    if not len(silent):
+    silent = laplace.free.labels_where(laplace.without_effect())
+    if not silent:
         return []
     text = f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it"
     return [Note("fit.data_say_nothing", text, WARNING)]
@@ -393,20 +381,19 @@ def notes_on_spread(
     free: Free, sigma: Float[ndarray, " latent"], correlation: Float[ndarray, "latent latent"] | None
 ) -> list[Note]:
     """Notes on values that the data hardly determine, or only in combination, by the covariance of the latents."""
-    labels, notes = free.labels, []
-    vague = np.array(labels, dtype=object)[sigma > UNDETERMINED]
-    if len(vague):
+    notes, vague = [], free.labels_where(sigma > UNDETERMINED)
+    if vague:
         text = f"the data hardly determine {listed(vague)}: its uncertainty is that of its prior"
         notes.append(Note("fit.undetermined", text, WARNING))
     if correlation is None:
         return notes
     pairs = np.argwhere(np.triu(np.abs(correlation) > CORRELATED, k=1))
     if len(pairs):
-        words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
+        words = listed(f"{free.labels[i]} and {free.labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
         notes.append(Note("fit.correlated", f"determined together only (correlation): {words}"))
     explained = np.argwhere(np.triu(np.abs(correlation) > EXPLAINED, k=1))
     for i, j in explained:
-        notes += _why_together(labels[i], labels[j], float(correlation[i, j]))
+        notes += _why_together(free.labels[i], free.labels[j], float(correlation[i, j]))
     return notes
 
 

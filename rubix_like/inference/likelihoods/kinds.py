@@ -89,10 +89,9 @@ def make_correlation(settings: CovarianceSettings, used: Bool[ndarray, "y x wave
         )
     _check_matrix(matrix, place)
     diagonal = np.diag(matrix)
-    correlation = matrix / np.sqrt(np.outer(diagonal, diagonal))
-    if not np.min(np.linalg.eigvalsh(correlation)) > 0:
+    matrix = matrix / np.sqrt(np.outer(diagonal, diagonal))
+    if not np.min(np.linalg.eigvalsh(matrix)) > 0:
         raise ConfigError(f"{place}: expected a positive definite matrix, got none; add a little to its diagonal")
-    matrix = correlation
     patterns, pattern = np.unique(blocks, axis=0, return_inverse=True)
     needed = 8.0 * (len(patterns) if len(patterns) == 1 else len(patterns) + len(blocks)) * matrix.size
     if needed > _LARGEST:
@@ -102,19 +101,14 @@ def make_correlation(settings: CovarianceSettings, used: Bool[ndarray, "y x wave
             f"or spaxels, or leave out the same voxels in each"
         )
     inverse, log_root = np.zeros((len(patterns), *matrix.shape)), np.zeros(len(patterns))
-    for number, own in enumerate(patterns):
-        kept = np.flatnonzero(own)
+    for number, used_voxels in enumerate(patterns):
+        kept = np.flatnonzero(used_voxels)
         lower = np.linalg.cholesky(matrix[np.ix_(kept, kept)])
         inverse[number][np.ix_(kept, kept)] = np.linalg.inv(lower)
         log_root[number] = np.sum(np.log(np.diag(lower)))
     pattern = pattern.reshape(-1).astype(np.int32)
-    total = 2 * np.sum(log_root[pattern])
-    return Correlation(
-        inverse=jnp.asarray(inverse),
-        pattern=jnp.asarray(pattern),
-        log_determinant=jnp.asarray(total),
-        between=settings.between,
-    )
+    log_determinant = jnp.asarray(2 * np.sum(log_root[pattern]))
+    return Correlation(jnp.asarray(inverse), jnp.asarray(pattern), log_determinant, settings.between)
 
 
 def _check_matrix(matrix: Float[ndarray, "own own"], place: str) -> None:
@@ -294,31 +288,26 @@ def _factor(matrix: Float[ndarray, "own own"]) -> tuple[Float[ndarray, "kept kep
 def _parts(
     planes: Float[ndarray, " plane"], wavelength: Float[ndarray, " wave"], rows: Bool[ndarray, "spaxel wave"]
 ) -> list[_Part]:
-    """Bins with data by the wavelength of their correlations and by their masks."""
+    """Bins with data by the wavelength of their correlations and by their masks; where there are many masks runs of
+    bins, with the spaxels that all of a run have."""
     nodes = np.sort(np.concatenate([planes, 0.5 * (planes[1:] + planes[:-1])]))
     nearest = np.argmin(np.abs(wavelength[:, None] - nodes[None, :]), axis=1)
     seen = rows.any(axis=0)
     groups = [(float(node), np.flatnonzero(seen & (nearest == number))) for number, node in enumerate(nodes)]
     groups = [(node, bins) for node, bins in groups if len(bins)]
-    parts = [part for node, bins in groups for part in _by_mask(node, bins, rows)]
+    parts = []
+    for node, bins in groups:
+        masks, number = np.unique(rows[:, bins].T, axis=0, return_inverse=True)
+        parts += [_Part(node, bins[number.reshape(-1) == index], mask) for index, mask in enumerate(masks)]
     if len(parts) <= _MOST_PARTS:
         return parts
-    n_run = max(1, _MOST_PARTS // len(groups))
-    runs = [(node, run) for node, bins in groups for run in np.array_split(bins, min(n_run, len(bins)))]
-    return [_joined(node, run, rows) for node, run in runs]
-
-
-def _by_mask(node: float, bins: Int[ndarray, " bin"], rows: Bool[ndarray, "spaxel wave"]) -> list[_Part]:
-    """Bins with the same spaxels together."""
-    masks, number = np.unique(rows[:, bins].T, axis=0, return_inverse=True)
-    return [_Part(node, bins[number.reshape(-1) == index], mask) for index, mask in enumerate(masks)]
-
-
-def _joined(node: float, bins: Int[ndarray, " bin"], rows: Bool[ndarray, "spaxel wave"]) -> _Part:
-    """Bins with the spaxels that all of them have; those with less than half as many as others are left out."""
-    counts = rows[:, bins].sum(axis=0)
-    kept = bins[2 * counts > counts.max()]
-    return _Part(node, kept, np.all(rows[:, kept], axis=1))
+    joined, n_run = [], max(1, _MOST_PARTS // len(groups))
+    for node, bins in groups:
+        for run in np.array_split(bins, min(n_run, len(bins))):
+            counts = rows[:, run].sum(axis=0)
+            kept = run[2 * counts > counts.max()]  # not those with less than half as many spaxels as others
+            joined.append(_Part(node, kept, np.all(rows[:, kept], axis=1)))
+    return joined
 
 
 class JointErrors(AbstractErrors):
@@ -333,8 +322,8 @@ class JointErrors(AbstractErrors):
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         parts = []
         for errors, shape, end in zip(self.sets, self.shapes, ends, strict=True):
-            own = residual[0, 0, end - int(np.prod(shape)) : end].reshape(shape)
-            whitened = own if errors is None else errors.residuals(own, own, own, own)
+            of_set = residual[0, 0, end - int(np.prod(shape)) : end].reshape(shape)
+            whitened = of_set if errors is None else errors.residuals(of_set, of_set, of_set, of_set)
             parts.append(whitened.reshape(-1))
         return jnp.concatenate(parts)[None, None]
 
@@ -367,18 +356,21 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
         return None
     if settings.kind == StudentT.kind:
         return StudentT(np.float64(settings.degrees_of_freedom or _USUAL_DEGREES))
-    made = _find(settings.kind)
+    defined = {subclass.kind: subclass for subclass in _below(AbstractErrors)}
+    if settings.kind not in defined and settings.kind not in LIKELIHOODS:
+        near = suggest(settings.kind, (GAUSSIAN, *LIKELIHOODS.names(), *defined))
+        raise ConfigError(f"fit.likelihood.kind: unknown likelihood '{settings.kind}'{near}")
+    made = defined.get(settings.kind) or LIKELIHOODS.find(settings.kind)
     known = {part.name: part for part in dataclasses.fields(made)}
     for name in settings.parameters:
         if name not in known:
             raise ConfigError(
                 f"fit.likelihood.parameters: unknown parameter '{name}' of '{settings.kind}'{suggest(name, known)}"
             )
-    missing = [name for name, own in known.items() if own.default is dataclasses.MISSING]
-    left_out = [name for name in missing if name not in settings.parameters]
+    given = {name: settings.parameters.get(name, part.default) for name, part in known.items()}
+    left_out = [name for name, value in given.items() if value is dataclasses.MISSING]
     if left_out:
         raise ConfigError(f"fit.likelihood.parameters: expected {', '.join(left_out)} of '{settings.kind}', got none")
-    given = {name: own.default for name, own in known.items() if name not in missing} | settings.parameters
     errors = made(**{name: jnp.asarray(value, float) for name, value in given.items()})
     fault = errors.fault() if isinstance(errors, AbstractErrorDistribution) else None
     if fault is not None:
@@ -401,64 +393,51 @@ def with_covariance_of_data(
     model's spaxels are made of fibres. Raises ConfigError where `data` are asked for that are not there, or cannot be
     used.
     """
+
+    def left_out(text: str) -> tuple[Any, tuple[str, ...]]:
+        return likelihood, (Note("errors.correlations_left_out", text, WARNING),)
+
     if observed.correlations is None:
         if covariance == "data":
             raise ConfigError(f"{place}: expected data that give correlations of their spaxels, got none; {_WHICH}")
         is_lost = of_fibres and observed.variance is not None and covariance is not None
-        return likelihood, (Note("errors.correlations_left_out", _LOST, WARNING),) if is_lost else ()
+        return left_out(_LOST) if is_lost else (likelihood, ())
     if against is not None:
         if covariance == "data":
             raise ConfigError(f"{place}: expected auto or null beside {against}, got data; leave one of them out")
-        return likelihood, (
-            Note("errors.correlations_left_out", f"{_IN_VAIN}; it does not go with {against}", WARNING),
-        )
+        return left_out(f"{_IN_VAIN}; it does not go with {against}")
     if covariance is None:
-        return likelihood, (Note("errors.correlations_left_out", f"{_IN_VAIN}; set {place}: auto", WARNING),)
+        return left_out(f"{_IN_VAIN}; set {place}: auto")
     sigma = np.asarray(likelihood.inverse_sigma)
     try:
         found = make_data_covariance(observed.correlations, observed.wavelength, sigma > 0)
     except ConfigError as error:
         if covariance == "data":
             raise ConfigError(f"{place}: {error}") from error
-        return likelihood, (Note("errors.correlations_left_out", f"{_IN_VAIN}: {error}", WARNING),)
-    kept, dependent = (jax.device_put(np.where(own, sigma, 0)) for own in (found.chosen, found.dependent))
+        return left_out(f"{_IN_VAIN}: {error}")
+    kept, dependent = (jax.device_put(np.where(spaxels, sigma, 0)) for spaxels in (found.chosen, found.dependent))
     changed = {"errors": found.errors, "inverse_sigma": kept, "dependent": dependent}
     return dataclasses.replace(likelihood, **changed), (Note("errors.correlations", found.note),)
 
 
 def notes_on_errors(errors: AbstractErrors | None) -> tuple[str, ...]:
     """Notes on what the tests of a result mean, where errors are not normal and independent."""
-    if isinstance(errors, AbstractErrorDistribution):
-        return (
-            Note(
-                "errors.kind",
-                f"errors are distributed as '{errors.kind}': chi^2 of the residuals is no test of the model, so chi^2 "
-                f"and the verdict are those of their normal scores Phi^-1(F(r)), standard normal if the model is true",
-            ),
-        )
     if isinstance(errors, Correlation):
         text = f"errors are correlated between {errors.between}: the verdict tests whitened residuals"
         return (Note("errors.correlated", text),)
-    if isinstance(errors, AbstractResiduals):
-        return (
-            Note(
-                "errors.kind",
-                f"residuals are those of '{errors.kind}': chi^2 and the verdict's tests hold only if they are "
-                f"independent and standard normal where the model is true",
-            ),
+    if isinstance(errors, AbstractErrorDistribution):
+        text = (
+            f"errors are distributed as '{errors.kind}': chi^2 of the residuals is no test of the model, so chi^2 and "
+            f"the verdict are those of their normal scores Phi^-1(F(r)), standard normal if the model is true"
         )
-    return ()
-
-
-def _find(kind: str) -> Any:
-    """The class of a kind: of an installed package, or one that this process has defined."""
-    defined = {own.kind: own for own in _below(AbstractErrors)}
-    if kind in defined:
-        return defined[kind]
-    if kind in LIKELIHOODS:
-        return LIKELIHOODS.find(kind)
-    known = (GAUSSIAN, *LIKELIHOODS.names(), *defined)
-    raise ConfigError(f"fit.likelihood.kind: unknown likelihood '{kind}'{suggest(kind, known)}")
+    elif isinstance(errors, AbstractResiduals):
+        text = (
+            f"residuals are those of '{errors.kind}': chi^2 and the verdict's tests hold only if they are independent "
+            f"and standard normal where the model is true"
+        )
+    else:
+        return ()
+    return (Note("errors.kind", text),)
 
 
 def _below(kind: type) -> Iterator[Any]:

@@ -173,8 +173,8 @@ def check_residuals(errors: AbstractErrors | None, flux: Voxels, inverse_sigma: 
 
 def information_of_location(errors: AbstractErrorDistribution) -> Float[Array, ""]:
     """Fisher's information on the location of one residual: the integral of (d ln p / dr)^2 p."""
-    nodes, weight = (jnp.asarray(own) for own in _quadrature())
-    slope = jax.vmap(jax.grad(lambda own: jnp.sum(errors.log_density(own))))(nodes)
+    nodes, weight = quadrature_nodes()
+    slope = jax.vmap(jax.grad(lambda residual: jnp.sum(errors.log_density(residual))))(nodes)
     return jnp.sum(slope**2 * jnp.exp(errors.log_density(nodes)) * weight)
 
 
@@ -190,12 +190,11 @@ def normal_scores(errors: AbstractErrorDistribution, residual: ndarray) -> ndarr
 
 
 def _quadrature() -> tuple[ndarray, ndarray]:
-    """Nodes and weights of integrals over all residuals."""
     at = np.linspace(-_FURTHEST, _FURTHEST, _NODES)
     return np.sinh(at), np.cosh(at) * (at[1] - at[0])
 
 
 def quadrature_nodes() -> tuple[Float[Array, " node"], Float[Array, " node"]]:
-    """The nodes and weights on the device."""
+    """Nodes and weights of integrals over all residuals, on the device."""
     nodes, weight = _quadrature()
     return jnp.asarray(nodes), jnp.asarray(weight)

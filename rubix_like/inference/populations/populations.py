@@ -123,8 +123,8 @@ class Populations:
         """An `astropy.table.Table` with a row for each population: its label, and the median of each of `columns`, with
         what 16 (`_low`) and 84 % (`_high`) of the draws lie below."""
         table = Table({"population": list(self.labels)})
-        for name, (own, unit) in self.columns().items():
-            for suffix, values in zip(("", "_low", "_high"), own, strict=True):
+        for name, (interval, unit) in self.columns().items():
+            for suffix, values in zip(("", "_low", "_high"), interval, strict=True):
                 table[f"{name}{suffix}"] = Column(values, unit=unit or None)
         return table
 
@@ -133,28 +133,22 @@ class Populations:
             raise ValueError(f"weighting: expected 'mass' or 'light', got {weighting!r}")
         shares = self.draws if weighting == "mass" else self.draws * self.light_per_mass
         total = shares.sum(axis=(2, 3))
-        return np.einsum("dpma,ma->dp", shares, np.broadcast_to(values, self.light_per_mass.shape)) / np.where(
-            total > 0, total, np.nan
-        )
+        return (shares * values).sum(axis=(2, 3)) / np.where(total > 0, total, np.nan)
 
 
 def notes_on_masses(found: Mapping[str, Populations]) -> list[Note]:
     """A note for each total mass whose error is often too small, as old stars are hardly seen beneath younger ones."""
     notes = []
-    for name, own in found.items():
-        mass = own.total_mass()
+    for name, populations in found.items():
+        mass = populations.total_mass()
         error = float(np.max(0.5 * (mass.high - mass.low) / mass.value))
         if error < _TOO_SURE:
-            notes.append(
-                Note(
-                    "populations.total_mass",
-                    f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: of "
-                    f"mocks with errors below {100 * _TOO_SURE:g} %, 38 % had the true mass within the error in place "
-                    f"of 68 %, as masses come out too high where there are few old stars; take the upper end as a "
-                    f"limit",
-                    WARNING,
-                )
+            text = (
+                f"{name}: the error of the total mass ({100 * error:.2g} %) is too small for many histories: of mocks "
+                f"with errors below {100 * _TOO_SURE:g} %, 38 % had the true mass within the error in place of 68 %, "
+                f"as masses come out too high where there are few old stars; take the upper end as a limit"
             )
+            notes.append(Note("populations.total_mass", text, WARNING))
     return notes
 
 
@@ -177,11 +171,9 @@ def solved_numbers(galaxy: SmoothGalaxy) -> tuple[int, ...]:
 
 def without_spread_ages(galaxy: SmoothGalaxy) -> SmoothGalaxy:
     """The galaxy to choose quadrature points for: those that are solved for shine alike everywhere."""
-    one = SingleStars(jnp.asarray(9.5), jnp.asarray(0.02), jnp.zeros(()))
-    components = [
-        component if stars_of(component) is None else dataclasses.replace(component, population=one)
-        for component in galaxy.components
-    ]
+    alike, components = SingleStars(jnp.asarray(9.5), jnp.asarray(0.02), jnp.zeros(())), list(galaxy.components)
+    for number in solved_numbers(galaxy):
+        components[number] = dataclasses.replace(components[number], population=alike)
     return SmoothGalaxy(tuple(components), galaxy.names)
 
 
@@ -259,8 +251,8 @@ def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) 
         if stars is not None and name in found:
             mass, dtype = found[name].mass[0], np.asarray(components[number].mass).dtype
             population = dataclasses.replace(stars, weights=np.asarray(mass / mass.sum(), dtype).reshape(-1))
-            total = np.asarray(mass.sum(), dtype)
-            components[number] = dataclasses.replace(components[number], population=population, mass=total)
+            changed = {"population": population, "mass": np.asarray(mass.sum(), dtype)}
+            components[number] = dataclasses.replace(components[number], **changed)
     return SmoothGalaxy(tuple(components), galaxy.names)
 
 
@@ -284,15 +276,10 @@ def _check(base: SmoothGalaxy, solved: tuple[int, ...], pipeline: Pipeline, sett
             f"engine.velocity_range: expected the largest speed in km/s {what}, got null with stars so fast that they "
             f"would be painted singly; give it, e.g. 1000 km/s"
         )
-    taken = {
-        "fit.polynomial": settings.polynomial is not None,
-        "fit.noise_scale": settings.noise_scale is not None,
-        "fit.model_error": settings.model_error is not None,
-        "fit.likelihood": not settings.likelihood.plain,
-    }
-    for name, is_taken in taken.items():
-        if is_taken:
-            raise ConfigError(f"{name}: expected the default {what}, got a section; {remedy}")
+    taken = [key for key in ("polynomial", "noise_scale", "model_error") if getattr(settings, key) is not None]
+    taken += [] if settings.likelihood.plain else ["likelihood"]
+    if taken:
+        raise ConfigError(f"fit.{taken[0]}: expected the default {what}, got a section; {remedy}")
     for number in solved:
         name, component = f"galaxy.{base.names[number]}", base.components[number]
         for key, why in (("mass", "follows from the weights"), ("population.weights", "is solved for")):

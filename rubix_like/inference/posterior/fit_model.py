@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError
@@ -46,6 +47,7 @@ from rubix_like.inference.posterior.priors import (
     checked_parts,
     find_kind,
     section_of,
+    text_of,
 )
 from rubix_like.physics.units import plain_numbers
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout, as_dtype
@@ -59,7 +61,6 @@ OF_GALAXY: str = "galaxy"
 
 NOISE_SCALE: str = "noise_scale"
 """Name of the factor on the standard deviations of the data, where it is free."""
-
 
 LIKELIHOOD: str = "likelihood."
 """Beginning of the names of the likelihood's own parameters."""
@@ -121,14 +122,16 @@ class Free(eqx.Module):
         """The dotted names."""
         return tuple(parameter.name for parameter in self.parameters)
 
+    def labels_where(self, chosen: Bool[np.ndarray, " latent"]) -> list[str]:
+        """The names of some latents."""
+        return [label for label, is_chosen in zip(self.labels, chosen, strict=True) if is_chosen]
+
     @property
     def places(self) -> dict[str, slice]:
         """The slice of each parameter among the latents, by its name."""
-        ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
-        return {
-            parameter.name: slice(end - parameter.size, end)
-            for parameter, end in zip(self.parameters, ends, strict=True)
-        }
+        ends = itertools.accumulate(parameter.size for parameter in self.parameters)
+        pairs = zip(self.parameters, ends, strict=True)
+        return {parameter.name: slice(end - parameter.size, end) for parameter, end in pairs}
 
     def has(self, *beginnings: str) -> bool:
         """Whether a parameter is free whose name begins with one of these."""
@@ -139,31 +142,23 @@ class Free(eqx.Module):
         return self._values_of(self.own_normals(latent))
 
     def _values_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
-        places, before = self.places, normals.shape[:-1]
-        return {
-            parameter.name: parameter.prior.value(
-                normals[..., places[parameter.name]].reshape((*before, *parameter.shape))
-            )
-            for parameter in self.parameters
-        }
+        pairs = zip(self.parameters, self.parts(normals), strict=True)
+        return {parameter.name: parameter.prior.value(part) for parameter, part in pairs}
 
     def own_normals(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Any:
         """The standard normal variable of each value: its latent, but for correlated parameters."""
-        return self._mixed(latent, lambda half, own: own @ half.T)
+        return self._mixed(latent, inverse=False)
 
     def of_own_normals(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Any:
         """The latents of the values' own standard normal variables: the inverse of `own_normals`."""
-        return self._mixed(
-            normals,
-            lambda half, own: own @ (np.linalg.inv(half) if isinstance(half, np.ndarray) else jnp.linalg.inv(half)).T,
-        )
+        return self._mixed(normals, inverse=True)
 
-    def _mixed(self, vector: Any, change: Any) -> Any:
+    def _mixed(self, vector: Any, *, inverse: bool) -> Any:
+        space = np if isinstance(vector, np.ndarray) else jnp
         for group in self.correlated:
             places = np.array([self.places[name].start for name in group.names])
-            changed = change(
-                np.asarray(group.half) if isinstance(vector, np.ndarray) else group.half, vector[..., places]
-            )
+            half = space.asarray(group.half)
+            changed = vector[..., places] @ (space.linalg.inv(half) if inverse else half).T
             if isinstance(vector, np.ndarray):
                 vector = np.array(vector)
                 vector[..., places] = changed
@@ -176,25 +171,28 @@ class Free(eqx.Module):
         """M with own_normals(x) = M x."""
         return np.asarray(self.own_normals(np.eye(self.n_latent))).T
 
-    def value(self, name: str, latent: Latent) -> Any | None:
+    def value(self, name: str, latent: Float[Array | np.ndarray, "*n latent"]) -> Any | None:
         """The value of one parameter; None where it is not free."""
         return self.values(latent).get(name)
 
+    def parts(self, flat: Shaped[Array | np.ndarray, "*n latent"]) -> list[Any]:
+        """Numbers in the order of the labels as one array for each parameter, of its shape."""
+        before, ends = flat.shape[:-1], itertools.accumulate(parameter.size for parameter in self.parameters)
+        return [
+            flat[..., end - parameter.size : end].reshape((*before, *parameter.shape))
+            for parameter, end in zip(self.parameters, ends, strict=True)
+        ]
+
     def split(self, flat: Shaped[np.ndarray, "*n latent"]) -> dict[str, np.ndarray]:
         """Numbers in the order of the labels as arrays of the parameters' shapes, by name."""
-        places, before = self.places, flat.shape[:-1]
-        return {
-            parameter.name: flat[..., places[parameter.name]].reshape((*before, *parameter.shape))
-            for parameter in self.parameters
-        }
+        return dict(zip(self.names, self.parts(flat), strict=True))
 
     def join(self, values: Mapping[str, Shaped[np.ndarray, "..."]]) -> Shaped[np.ndarray, "*n latent"]:
         """Arrays by name as numbers in the order of the labels: what `split` has split."""
-        pairs = [(np.asarray(values[parameter.name]), parameter) for parameter in self.parameters]
-        rows = [
-            value.reshape((*value.shape[: value.ndim - len(parameter.shape)], parameter.size))
-            for value, parameter in pairs
-        ]
+        rows = []
+        for parameter in self.parameters:
+            value = np.asarray(values[parameter.name])
+            rows.append(value.reshape((*value.shape[: value.ndim - len(parameter.shape)], parameter.size)))
         return np.concatenate(rows, axis=-1)
 
     def flat(self, latent: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
@@ -223,21 +221,29 @@ class Free(eqx.Module):
             value = np.broadcast_to(value, parameter.shape)
             with np.errstate(divide="ignore", invalid="ignore"):
                 latent = np.asarray(parameter.prior.latent(value))
-            outside = np.asarray(~np.isfinite(latent))
-            if outside.any():
-                share = f" ({np.count_nonzero(outside)} of {outside.size} values)" if outside.size > 1 else ""
+            outside = value[~np.isfinite(latent)]
+            if outside.size:
+                share = f" ({outside.size} of {value.size} values)" if value.size > 1 else ""
                 raise ValueError(
                     f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "
-                    f"{np.asarray(value)[outside].flat[0]:g}{share}; widen the prior or start elsewhere"
+                    f"{outside.flat[0]:g}{share}; widen the prior or start elsewhere"
                 )
             parts.append(latent.reshape(-1))
         return self.of_own_normals(np.concatenate(parts))
 
     def traced_latent(self, values: Mapping[str, Any]) -> Latent:
         """The latents of values that may be traced, unchecked: not finite outside a prior's support."""
-        rows = [jnp.broadcast_to(jnp.asarray(values[parameter.name]), parameter.shape) for parameter in self.parameters]
-        parts = [parameter.prior.latent(row).reshape(-1) for parameter, row in zip(self.parameters, rows, strict=True)]
+        parts = [
+            parameter.prior.latent(jnp.broadcast_to(jnp.asarray(values[parameter.name]), parameter.shape)).reshape(-1)
+            for parameter in self.parameters
+        ]
         return self.of_own_normals(jnp.concatenate(parts))
+
+    def described(self, latent: Latent) -> str:
+        """Names with their values, of arrays the range, in words; concrete only."""
+        ends = ((name, np.min(value), np.max(value)) for name, value in self.values(np.asarray(latent)).items())
+        words = (f"{name} = {low:.5g}{'' if low == high else f' to {high:.5g}'}" for name, low, high in ends)
+        return ", ".join(words)
 
     def draw(self, seed: int, count: int) -> Float[np.ndarray, "count latent"]:
         """Latents drawn from the prior on the host (numpy's default generator)."""
@@ -260,11 +266,10 @@ def shown(prior: AbstractPrior) -> str:
 
     def text(numbers: Any) -> str:
         if isinstance(numbers, Mapping):
-            return f"{{{', '.join(f'{key}: {text(own)}' for key, own in numbers.items())}}}"
+            return f"{{{', '.join(f'{key}: {text(value)}' for key, value in numbers.items())}}}"
         if isinstance(numbers, tuple):
             return f"[{', '.join(map(text, numbers))}]"
-        values = np.asarray(numbers, np.float64)
-        return f"{values:g}" if values.ndim == 0 else f"{values.min():g} to {values.max():g}"
+        return text_of(np.asarray(numbers, np.float64))
 
     return text(section_of(prior))
 
@@ -294,6 +299,7 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
     if not isinstance(prior, Mapping) or len(prior) != 1:
         raise ConfigError(f"fit.free.{name}: expected one prior, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()
+    place = f"fit.free.{name}: {kind}"
     try:
         check_kind(str(kind))
         made, meanings = (Mixture, ()) if kind == MIXTURE else find_kind(str(kind))
@@ -301,7 +307,7 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
         raise ConfigError(f"fit.free.{name}: {error}") from error
     if made is Mixture:
         parts = checked_parts(name, numbers)
-        weights = tuple(_number(f"fit.free.{name}: {MIXTURE}", weight, "weight", unit, None) for weight, _ in parts)
+        weights = tuple(_number(place, weight, "weight", unit, None) for weight, _ in parts)
         return Mixture(weights, tuple(_parse_prior(name, part, unit, own) for _, part in parts))
     if made is Isotropic and unit != "deg":
         raise ConfigError(
@@ -313,13 +319,11 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
             f"fit.free.{name}: expected {len(meanings)} numbers after '{kind}', {kind}: [{', '.join(meanings)}], got "
             f"{len(numbers)}"
         )
-    place = f"fit.free.{name}: {kind}"
     pairs = zip(numbers, meanings, strict=True)
     return made(*[_number(place, value, meaning, unit, own) for value, meaning in pairs])
 
 
 def _number(place: str, value: object, meaning: str, unit: str, own: Any) -> Any:
-    """One number of a prior, or an array of them."""
     if isinstance(value, str) and value.strip() == OF_GALAXY:
         if own is None or meaning not in CENTRES:
             raise ConfigError(
@@ -365,6 +369,15 @@ class AbstractParticleSource(eqx.Module):
     @abstractmethod
     def of_host(self, values: Values) -> Galaxy:
         """The particles for values on the host; not to be traced."""
+
+    def fastest(self, values: Values) -> float:
+        """Speed (km/s) of the fastest particle for values on the host."""
+        galaxy = self.of_host(values)
+        speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, np.float64), axis=1) + np.abs(values.get(V_LOS, 0.0))
+        if galaxy.stars.random_velocity is not None:
+            speed = speed + np.abs(galaxy.stars.random_velocity)
+        of_gas = np.zeros((0, 3)) if galaxy.gas is None else np.asarray(galaxy.gas.velocity, np.float64)
+        return float(np.max(speed, initial=np.max(np.linalg.norm(of_gas, axis=1), initial=0.0)))
 
 
 class SyntheticSource(AbstractParticleSource):
@@ -412,34 +425,31 @@ class ComponentsSource(AbstractParticleSource):
 
     def part(self, numbers: tuple[int, ...]) -> "ComponentsSource":
         """The source of some of the components."""
-        components = tuple(self.base.components[number] for number in numbers)
-        base = SmoothGalaxy(components, tuple(self.base.names[number] for number in numbers))
-        own = tuple(self.numbers[number] for number in numbers)
-        first, *more = (tuple(points[number] for number in numbers) for points in (self.points, *self.more))
-        return ComponentsSource(base, first, own, tuple(more))
+
+        def chosen(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(values[number] for number in numbers)
+
+        base = SmoothGalaxy(chosen(self.base.components), chosen(self.base.names))
+        return ComponentsSource(base, chosen(self.points), chosen(self.numbers), tuple(map(chosen, self.more)))
 
     def galaxy(self, values: Values) -> Galaxy:
         """The emitters of the galaxy with the values named `galaxy.COMPONENT.*`."""
-        return self._at(values).emitters(self._all_points(jnp.concatenate))
+        return self._at(values).emitters(self._points_of_all_parts(jnp))
 
     def of_host(self, values: Values) -> Galaxy:
         """The particles for values on the host, by one program for all values."""
         source = jax.tree.map(np.asarray, self)
-        return emitted(source._at(values), source._all_points(np.concatenate))
+        return emitted(source._at(values), source._points_of_all_parts(np))
 
-    def _all_points(self, joined: Callable[[Sequence[Any]], Any]) -> tuple[Points, ...]:
-        """The points of all parts, of each component."""
+    def _points_of_all_parts(self, space: Any) -> tuple[Points, ...]:
         if not self.more:
             return self.points
-        return jax.tree.map(lambda *parts: joined(parts), self.points, *self.more)
+        return jax.tree.map(lambda *parts: space.concatenate(parts), self.points, *self.more)
 
     def _at(self, values: Values) -> SmoothGalaxy:
-        own = _below(values, GALAXY)
-        parts = [
-            with_leaves(component, _below(own, f"{name}."))
-            for name, component in zip(self.base.names, self.base.components, strict=True)
-        ]
-        return SmoothGalaxy(tuple(parts), self.base.names)
+        pairs = zip(self.base.names, self.base.components, strict=True)
+        components = (with_leaves(component, _below(values, f"{GALAXY}{name}.")) for name, component in pairs)
+        return SmoothGalaxy(tuple(components), self.base.names)
 
 
 class ModelSource(AbstractParticleSource):
@@ -517,9 +527,12 @@ class AbstractForward(eqx.Module):
     def planned(self) -> tuple[Any, Any]:
         """Everything static, and every array but those of the particles: what makes two models the same."""
 
-    @abstractmethod
     def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
-        """The flux for these values, with the counters of the particles; pure, traceable, differentiable."""
+        """The flux for these values, with the counters of the particles; pure, traceable, differentiable.
+
+        `key`: that of the noise, where the pipeline adds any.
+        """
+        return self.modelled(values, key)[0]
 
     @abstractmethod
     def modelled(
@@ -532,12 +545,8 @@ class AbstractForward(eqx.Module):
         """Particles and parameters for these values."""
 
     @abstractmethod
-    def parameters_of(self, values: Values) -> Parameters:
-        """The parameters for values on the host, host arrays; not to be traced."""
-
-    @abstractmethod
-    def particles_of(self, values: Values) -> Galaxy:
-        """The particles for values on the host, host arrays; not to be traced."""
+    def of_host(self, values: Values, *, particles: bool) -> tuple[Galaxy | None, Parameters]:
+        """Particles, if they are asked for, and parameters for values on the host, host arrays; not to be traced."""
 
     @abstractmethod
     def laid_out(self, layouts: Sequence[tuple[Tables, DeviceLayout]]) -> "AbstractForward":
@@ -575,13 +584,6 @@ class Forward(AbstractForward):
         (tables, layout), *_ = layouts
         return dataclasses.replace(self, tables=tables, layout=layout)
 
-    def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
-        """The cube for these values, with the counters of the particles; pure, traceable, differentiable.
-
-        `key`: that of the noise, where the pipeline adds any.
-        """
-        return self.modelled(values, key)[0]
-
     def modelled(
         self, values: Values, key: PRNGKeyArray | None = None
     ) -> tuple[Observed, Float[Array, " difference"] | None]:
@@ -612,42 +614,38 @@ class Forward(AbstractForward):
         return paint
 
     def _painted(self, values: Values, key: PRNGKeyArray | None) -> Observed:
-        if self.on_device:
-            return self._observed_here(values, key)
-        galaxy, parameters = self.at(values)
-        placed = shard(galaxy, self.layout.mesh)
-        group = Group.of(self.plan, self.layout)
-        return observe_group(group, PassInputs.of(self.tables, parameters, key), placed)[0]
-
-    def _observed_here(self, values: Values, key: PRNGKeyArray | None) -> Observed:
-        """Whole on every device. The mean over the devices is that of equal numbers; it stands there for derivatives:
-        each device knows n times those by its share (the sum over n devices is transposed into one), whose mean over
-        the devices is the derivative by all particles, as it is for what every device computes whole."""
-        galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
+        """The cube, whole on every device. The mean over the devices is that of equal numbers; it stands there for
+        derivatives: each device knows n times those by its share (the sum over n devices is transposed into one), whose
+        mean over the devices is the derivative by all particles, as it is for what every device computes whole."""
+        galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS) if self.on_device else values)
+        group, inputs = Group.of(self.plan, self.layout), PassInputs.of(self.tables, parameters, key)
+        if not self.on_device:
+            return observe_group(group, inputs, shard(galaxy, self.layout.mesh))[0]
         share = own_share(galaxy, self.layout.mesh)
-        inputs = PassInputs.of(self.tables, parameters, key)
-        return observe_share(Group.of(self.plan, self.layout), inputs, particles_by_pass(self.tables, share))[0]
+        return observe_share(group, inputs, particles_by_pass(self.tables, share))[0]
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""
         dtype = self.plan.dtype
-        own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
-        parameters = with_leaves(self.parameters, _of_run(own))
-        galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
-        if V_LOS in own:
-            galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
-        return galaxy, parameters
+        cast = {name: jnp.asarray(value, dtype) for name, value in values.items()}
+        parameters = with_leaves(self.parameters, _of_run(cast))
+        galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(cast), dtype)
+        if V_LOS not in cast:
+            return galaxy, parameters
+        # velocities across the line of sight n stay: v + (v_los - n . v) n
+        velocity, sight = galaxy.stars.velocity, line_of_sight(self.tables, parameters)[None, :]
+        missing = cast[V_LOS] - (velocity * sight).sum(axis=1)
+        return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight), parameters
 
-    def parameters_of(self, values: Values) -> Parameters:
-        """The parameters for values on the host, host arrays; not to be traced."""
-        own = {name: np.asarray(value, self.plan.dtype) for name, value in values.items()}
-        return with_leaves(jax.tree.map(np.asarray, self.parameters), _of_run(own))
-
-    def particles_of(self, values: Values) -> Galaxy:
-        """The particles for values on the host, host arrays; not to be traced."""
+    def of_host(self, values: Values, *, particles: bool) -> tuple[Galaxy | None, Parameters]:
+        """Particles, if they are asked for, and parameters for values on the host, host arrays; not to be traced."""
+        cast = {name: np.asarray(value, self.plan.dtype) for name, value in values.items()}
+        parameters = with_leaves(jax.tree.map(np.asarray, self.parameters), _of_run(cast))
+        if not particles:
+            return None, parameters
         if isinstance(self.source, HeldSource):
-            return jax.tree.map(np.asarray, _particles_at(self, values))
-        return jax.tree.map(lambda leaf: np.asarray(leaf, self.plan.dtype), self.source.of_host(values))
+            return jax.tree.map(np.asarray, _particles_at(self, values)), parameters
+        return jax.tree.map(lambda leaf: np.asarray(leaf, self.plan.dtype), self.source.of_host(values)), parameters
 
 
 @jax.jit
@@ -656,9 +654,8 @@ def _particles_at(forward: Forward, values: Values) -> Galaxy:
 
 
 def _of_run(values: Values) -> dict[str, Any]:
-    """Those that are parameters of the run, by name."""
     others = (GALAXY, STARS, LIKELIHOOD, OF_DATA)
-    return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith(others)}
+    return {name: value for name, value in values.items() if name != NOISE_SCALE and not name.startswith(others)}
 
 
 def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
@@ -669,15 +666,11 @@ def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
     def leaves(tree: Any) -> list[Any]:
         return [leaf_at(tree, name) for name in values]
 
-    old = leaves(tree)
-    new = [_like(value, leaf) for value, leaf in zip(values.values(), old, strict=True)]
-    return eqx.tree_at(leaves, tree, new)
+    def like(value: Any, leaf: Any) -> Any:  # a value of the host stays there
+        space = jnp if isinstance(value, jax.Array) else np
+        return space.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
 
-
-def _like(value: Any, leaf: Any) -> Any:
-    """A value cast and broadcast to a leaf; one of the host stays there."""
-    space = jnp if isinstance(value, jax.Array) else np
-    return space.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
+    return eqx.tree_at(leaves, tree, list(map(like, values.values(), leaves(tree))))
 
 
 def leaf_at(tree: Any, name: str) -> Any:
@@ -697,13 +690,6 @@ def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     probes = Stars(jnp.zeros_like(velocity), velocity, initial_mass=numbers, log_age=numbers, metallicity=numbers)
     scene = scene_before_fields(tables, parameters, "stars", probes)
     return scene.v_los[1:] - scene.v_los[0]
-
-
-def with_v_los(galaxy: Galaxy, v_los: Float[Array, " particle"], sight: Float[Array, "3"]) -> Galaxy:
-    """The galaxy whose stars have these velocities along `sight`, and their own across it: v + (v_los - n . v) n."""
-    velocity = galaxy.stars.velocity
-    missing = v_los - (velocity * sight[None, :]).sum(axis=1)
-    return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight[None, :])
 
 
 def _below(values: Values, prefix: str) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.readers.components import component_declarations
+from rubix_like.config.readers.components import ComponentsReader, component_declarations
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError, nearest_words, suggest
 from rubix_like.forward.census import log_universe_age
-from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
+from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves, without_units
 from rubix_like.galaxy.limits import LARGEST, limits_of
 from rubix_like.galaxy.validation import AGE_SLACK
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution
@@ -35,6 +35,7 @@ from rubix_like.inference.posterior.fit_model import (
     OF_GALAXY,
     STARS,
     V_LOS,
+    ComponentsSource,
     Correlated,
     Free,
     FreeParameter,
@@ -46,6 +47,7 @@ from rubix_like.inference.posterior.fit_model import (
 )
 from rubix_like.inference.posterior.priors import JOINABLE, AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.readers.model_readers import AbstractModelReader
 from rubix_like.runtime.notes import WARNING, Note
 
 REACH: float = 4.0
@@ -73,7 +75,6 @@ _SCALE = "factor on the standard deviations of the data"
 
 
 def _within(field: str) -> Any:
-    """The limits of a field of stars."""
     low, high = limits_of(field)
     return Field(ge=low, le=high)
 
@@ -200,9 +201,9 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
 def _meant_by(name: str) -> str:
     """A parameter of the same section that an unknown name is near to, else all of them; without such a section of
     any."""
-    known = known_parameters()
-    of_section = [other for other in known if other.partition(".")[0] == name.partition(".")[0]]
-    beside, last_word = of_section or list(known), "_" + name.rpartition(".")[2]
+    known, section = list(known_parameters()), name.partition(".")[0]
+    of_section = [other for other in known if other.partition(".")[0] == section]
+    beside, last_word = of_section or known, "_" + name.rpartition(".")[2]
     near = near_among(name, beside, 0.6 if of_section else 0.8) or [key for key in beside if key.endswith(last_word)]
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(beside)}"
 
@@ -225,6 +226,59 @@ def check_free(
         of_galaxy = isinstance(prior, Mapping) and OF_GALAXY in str(prior)
         if not (of_galaxy and name.startswith((GALAXY, STARS))):
             _read_prior(declared, prior, None)
+
+
+def check_free_of(config: RunConfig, galaxy: Any = None) -> None:
+    """Raise ConfigError for what can be seen to be wrong with the free parameters of a configuration, and with those of
+    its start; `galaxy`: what is given in place of the configuration's."""
+    settings = config.fit or FitSettings()
+    if not (settings.free or settings.start):
+        return
+    model = galaxy
+    if galaxy is None and isinstance(config.galaxy, AbstractModelReader):
+        model = without_units(config.galaxy.model())
+    declared = declared_by(model) if isinstance(model, AbstractGalaxyModel) else {}
+    of_galaxy = [name for name in settings.free if name.startswith(GALAXY)]
+    if isinstance(model, AbstractGalaxyModel) and of_galaxy and not declared:
+        raise ConfigError(
+            f"fit.free.{of_galaxy[0]}: expected a float field of {type(model).__name__}, which has none; annotate its "
+            f"parameters as float"
+        )
+    has_parts = bool(declared) or isinstance(galaxy, ComponentsSource) or isinstance(config.galaxy, ComponentsReader)
+    below = [name for name in of_galaxy if "." in name.removeprefix(GALAXY)]
+    if below and not has_parts:
+        reader = "null" if config.galaxy is None else f"{{reader: {getattr(config.galaxy, 'reader', '?')}}}"
+        kind = f"galaxy: {reader}" if galaxy is None else f"a {type(galaxy).__name__} as the galaxy"
+        raise ConfigError(
+            f"fit.free.{below[0]}: expected a galaxy with a part '{below[0].split('.')[1]}', got {kind}; give "
+            f"galaxy: {{reader: components, ...}} with a component of this name, or a model of your own as model=..."
+        )
+    if galaxy is None and isinstance(config.galaxy, ComponentsReader):
+        known = [component.name for component in config.galaxy.components]
+        for place, names in (("fit.free", settings.free), ("fit.start", settings.start or {})):
+            for name in names:
+                check_component(f"{place}.{name}", name, known)
+    check_free(settings.free, declared)
+
+
+def frees_galaxy(free: Collection[str]) -> bool:
+    """Whether a parameter of a galaxy's model is free."""
+    return any(name.startswith(GALAXY) for name in free)
+
+
+def moves_particles(free: Collection[str], *, is_model: bool) -> bool:
+    """Whether a free parameter acts through the places of particles; those of a model's galaxy all do."""
+    return any((is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in free)
+
+
+def angles_of_start(config: RunConfig, free: Collection[str]) -> dict[str, float]:
+    """0 for free angles that the settings have none of, by dotted name: a leaf that a value can take the place of."""
+    names = ("inclination", "position_angle")
+    return {
+        f"observation.{name}": 0.0
+        for name in names
+        if f"observation.{name}" in free and getattr(config.observation, name) is None
+    }
 
 
 def read_free(
@@ -273,21 +327,20 @@ def read_correlated(
     groups: Iterable[CorrelatedSettings], parameters: Iterable[FreeParameter]
 ) -> tuple[Correlated, ...]:
     """The groups of free parameters with correlated priors; ConfigError for others, and for priors that cannot be."""
-    known, taken = {parameter.name: parameter for parameter in parameters}, set[str]()
-    found = []
+    known, found = {parameter.name: parameter for parameter in parameters}, []
+    left = dict(known)
     for group in groups:
         for name in group.parameters:
-            own = known.get(name)
-            if own is None:
+            if name not in known:
                 raise ConfigError(f"fit.correlated: '{name}' is no free parameter{suggest(name, known)}")
-            if name in taken:
+            if name not in left:
                 raise ConfigError(f"fit.correlated: expected each parameter once, got '{name}' again; join its groups")
-            taken.add(name)
-            if own.shape or not isinstance(own.prior, JOINABLE):
-                shape = f" of shape {own.shape}" if own.shape else ""
+            parameter = left.pop(name)
+            if parameter.shape or not isinstance(parameter.prior, JOINABLE):
+                shape = f" of shape {parameter.shape}" if parameter.shape else ""
                 raise ConfigError(
                     f"fit.correlated: expected single numbers with priors normal or log_normal, got {name}: "
-                    f"{shown(own.prior)}{shape}; change its prior, or leave it out"
+                    f"{shown(parameter.prior)}{shape}; change its prior, or leave it out"
                 )
         found.append(Correlated(np.linalg.cholesky(np.array(group.correlation, np.float64)), group.parameters))
     return tuple(found)
@@ -317,9 +370,9 @@ def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> Non
 
 def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     """The array that a name stands for, with its own values."""
-    prefix = next((prefix for prefix in (GALAXY, STARS, LIKELIHOOD) if name.startswith(prefix)), "")
-    if prefix == LIKELIHOOD:
+    if name.startswith(LIKELIHOOD):
         return _of_likelihood(name, trees.get(LIKELIHOOD))
+    prefix = next((prefix for prefix in (GALAXY, STARS) if name.startswith(prefix)), "")
     if prefix not in trees:
         raise ConfigError(f"fit.free.{name}: expected {_NEEDED[prefix]}")
     if name in trees:
@@ -365,17 +418,16 @@ def check_component(place: str, name: str, known: Sequence[str]) -> None:
 
 
 def _of_likelihood(name: str, errors: Any) -> Any:
-    """A parameter of a distribution of errors; ConfigError where it has none of that name."""
-    known = (
-        [field.name for field in dataclasses.fields(errors)] if isinstance(errors, AbstractErrorDistribution) else []
-    )
-    if name.removeprefix(LIKELIHOOD) not in known:
+    key, known = name.removeprefix(LIKELIHOOD), list[str]()
+    if isinstance(errors, AbstractErrorDistribution):
+        known = [field.name for field in dataclasses.fields(errors)]
+    if key not in known:
         kind = getattr(errors, "kind", "gaussian")
         raise ConfigError(
             f"fit.free.{name}: expected a parameter of the likelihood '{kind}' ({', '.join(known) or 'it has none'}), "
             f"got another; set fit.likelihood.kind, or leave it out"
         )
-    return np.asarray(getattr(errors, name.removeprefix(LIKELIHOOD)))
+    return np.asarray(getattr(errors, key))
 
 
 def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, Any]) -> Latent | None:
@@ -413,8 +465,7 @@ def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, 
     """Raise ConfigError for a prior that leaves what its parameter can be."""
     name, unit = declared.name, declared.unit
     low, high = _reach(prior, shape)
-    fastest = LARGEST["velocity"]
-    if unit == "km/s" and not max(np.max(np.abs(low)), np.max(np.abs(high))) <= fastest:
+    if unit == "km/s" and not np.max(np.abs([low, high])) <= LARGEST["velocity"]:
         raise ConfigError(
             f"fit.free.{name}: expected velocities below that of light, got a prior from {np.min(low):.4g} to "
             f"{np.max(high):.4g} km/s; check its unit"
@@ -461,14 +512,8 @@ def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:
                 f"fit.free.{parameter.name}: expected a prior that overlaps with {text}, got {low:.4g} to {high:.4g}"
             )
         if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
-            notes.append(
-                Note(
-                    "prior.beyond_library",
-                    f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}; stars beyond shine as at "
-                    f"its end",
-                    WARNING,
-                )
-            )
+            sentence = f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}"
+            notes.append(Note("prior.beyond_library", f"{sentence}; stars beyond shine as at its end", WARNING))
     return tuple(notes)
 
 
@@ -479,14 +524,11 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
     for parameter, axis in _populations(free):
         highest = float(_reach(parameter.prior, parameter.shape)[1].max())
         if axis == "age" and highest > oldest + AGE_SLACK:
-            notes.append(
-                Note(
-                    "prior.older_than_universe",
-                    f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
-                    f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)",
-                    WARNING,
-                )
+            text = (
+                f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
+                f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)"
             )
+            notes.append(Note("prior.older_than_universe", text, WARNING))
     return tuple(notes)
 
 

@@ -7,6 +7,7 @@ polynomials, x = -1 to 1 along the set's wavelengths, T_t templates of the sky.
 """
 
 import dataclasses
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,9 +77,9 @@ class Broadening(eqx.Module):
     def __call__(self, flux: Flux, scale: Float[Array, ""]) -> Flux:
         """The flux of the wider line spread; beyond its ends spectra go on as their last bins."""
         reach, n_wave = self.reach, flux.shape[2]
-        stated, effective = (jnp.asarray(own, flux.dtype) for own in (self.stated, self.effective))
+        stated, effective = jnp.asarray(self.stated, flux.dtype), jnp.asarray(self.effective, flux.dtype)
         variance = jnp.pad(jnp.maximum(scale**2 * stated - effective, 0.0), reach, mode="edge")
-        weights = jax.vmap(lambda own: weights_of_variance(own, reach))(variance)
+        weights = jax.vmap(lambda at_bin: weights_of_variance(at_bin, reach))(variance)
         longer = jnp.pad(flux, ((0, 0), (0, 0), (reach, reach)), mode="edge")
 
         def add(total: Array, number: Array) -> tuple[Array, None]:
@@ -151,34 +152,23 @@ class SetModel(eqx.Module):
 
     def seen_values(self, values: Values) -> dict[str, Any]:
         """The values of its pipeline's and of the galaxy's parameters: with its own shifts and PSF."""
-        of_data, found = self.own(values), {name: one for name, one in values.items() if not name.startswith(OF_DATA)}
-        host = not any(isinstance(one, jax.Array) for one in values.values())
-        space, observation = np if host else jnp, self.parameters.observation
-        dtype = jax.dtypes.canonicalize_dtype(float)
-
-        def number(value: Any) -> Any:
-            return space.asarray(value, dtype)
-
+        of_data, observation = self.own(values), self.parameters.observation
+        found = {name: value for name, value in values.items() if not name.startswith(OF_DATA)}
+        space = jnp if any(isinstance(value, jax.Array) for value in values.values()) else np
+        number = functools.partial(space.asarray, dtype=jax.dtypes.canonicalize_dtype(float))
         if _OFFSET in found:
             found[_OFFSET] = number(found[_OFFSET]) + number(self.displacement)
-        for key, name, default in (
-            ("shift", _OFFSET, observation.offset),
-            ("velocity_shift", _VELOCITY, observation.velocity_offset),
-        ):
-            if key in of_data:
-                found[name] = number(found.get(name, default)) + number(of_data[key])
+        if "shift" in of_data:
+            found[_OFFSET] = number(found.get(_OFFSET, observation.offset)) + number(of_data["shift"])
+        if "velocity_shift" in of_data:
+            velocity = number(found.get(_VELOCITY, observation.velocity_offset))
+            found[_VELOCITY] = velocity + number(of_data["velocity_shift"])
         return found | ({_FWHM: of_data["psf_fwhm"]} if "psf_fwhm" in of_data else {})
 
     def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
         """The model of its cube."""
-        return Forward(
-            tables=self.tables,
-            parameters=self.parameters,
-            source=source,
-            plan=self.plan,
-            layout=self.layout,
-            on_device=on_device,
-        )
+        own = {name: getattr(self, name) for name in ("tables", "parameters", "plan", "layout")}
+        return Forward(source=source, on_device=on_device, **own)
 
 
 class JointForward(AbstractForward):
@@ -214,9 +204,9 @@ class JointForward(AbstractForward):
         sets = [dataclasses.replace(model, tables=tables, layout=layout) for model, (tables, layout) in pairs]
         return dataclasses.replace(self, sets=tuple(sets))
 
-    def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
-        """The flux of all sets; counters of the first cube under the names of its sources, of others after the set's
-        name and a dot."""
+    def modelled(self, values: Values, key: PRNGKeyArray | None = None) -> tuple[Observed, None]:
+        """The flux of all sets, whose populations are not solved for; counters of the first cube under the names of its
+        sources, of others after the set's name and a dot."""
         rows, counters = [], {}
         for number, model in enumerate(self.sets):
             made = model.forward(self.source, self.on_device).observed(model.seen_values(values), key)
@@ -225,20 +215,12 @@ class JointForward(AbstractForward):
             before = "" if number == self.first else f"{model.name}."
             counters |= {f"{before}{source}": counted for source, counted in made.counters.items()}
         row = jnp.concatenate(rows)[None, None]
-        return Observed(Voxels(row, None, None), jnp.zeros((1, 1, 2), row.dtype), None, counters)
-
-    def modelled(self, values: Values, key: PRNGKeyArray | None = None) -> tuple[Observed, None]:
-        """The cube; populations are not solved for."""
-        return self.observed(values, key), None
+        return Observed(Voxels(row, None, None), jnp.zeros((1, 1, 2), row.dtype), None, counters), None
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """The particles, and the parameters of the first cube."""
         return self.main.at(self.sets[self.first].seen_values(values))
 
-    def parameters_of(self, values: Values) -> Parameters:
-        """The parameters of the first cube for values on the host; not to be traced."""
-        return self.main.parameters_of(self.sets[self.first].seen_values(values))
-
-    def particles_of(self, values: Values) -> Galaxy:
-        """The particles for values on the host; not to be traced."""
-        return self.main.particles_of(self.sets[self.first].seen_values(values))
+    def of_host(self, values: Values, *, particles: bool) -> tuple[Galaxy | None, Parameters]:
+        """The particles, if they are asked for, and the parameters of the first cube for values on the host."""
+        return self.main.of_host(self.sets[self.first].seen_values(values), particles=particles)

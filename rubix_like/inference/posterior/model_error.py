@@ -108,7 +108,7 @@ def other_cubes(
 
 def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent latent"]:
     """Covariance A^-1 B A^-1 of the latents at the maximum of a posterior that has a model error."""
-    bread, filling = (np.asarray(own) for own in _bread_and_filling(posterior, latent, tangents_at(posterior, latent)))
+    bread, filling = map(np.asarray, _bread_and_filling(posterior, latent, tangents_at(posterior, latent)))
     half = np.linalg.solve(bread, filling)
     covariance = np.linalg.solve(bread, half.T)
     return 0.5 * (covariance + covariance.T)
@@ -126,13 +126,10 @@ def _bread_and_filling(
     slopes = columns_at(posterior, latent, jax.tree.map(lambda leaf: leaf[0], group))[1].voxels
     n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
 
-    def whiten(cube: Float[Array, "y x wave"]) -> Float[Array, "y x wave"]:
-        return model_error.whiten(cube, scale)
+    def product(left: Float[Array, "n y x wave"], right: Float[Array, "m y x wave"]) -> Float[Array, "n m"]:
+        return jnp.einsum("nyxw,myxw->nm", left, right)
 
-    def product(one: Float[Array, "n y x wave"], other: Float[Array, "m y x wave"]) -> Float[Array, "n m"]:
-        return jnp.einsum("nyxw,myxw->nm", one, other)
-
-    twice = jax.vmap(whiten)(slopes)
+    twice = jax.vmap(lambda cube: model_error.whiten(cube, scale))(slopes)
     along = product(twice, model_error.held_out / scale)
     filling = product(twice, twice) + along @ along.T / len(model_error.held_out)
     prior = jnp.eye(len(latent), dtype=latent.dtype)

@@ -5,6 +5,7 @@ with them.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -44,7 +45,6 @@ from rubix_like.inference.posterior.fit_model import (
     HeldSource,
     ModelSource,
     SyntheticSource,
-    Values,
     line_of_sight,
     read_prior,
     shown,
@@ -52,9 +52,11 @@ from rubix_like.inference.posterior.fit_model import (
 from rubix_like.inference.posterior.free_parameters import (
     REACH,
     age_notes,
+    angles_of_start,
     declared_by,
-    find_parameter,
+    frees_galaxy,
     library_notes,
+    moves_particles,
     read_free,
 )
 from rubix_like.inference.posterior.problem import Given
@@ -104,16 +106,14 @@ def model_config(config: RunConfig, settings: FitSettings, deposit: str, **other
     changes = {"products": None, "devices.wave": 1, "devices.output": "replicated", **others}
     if "noise" in others:
         changes["output.layout"] = "default"  # others may need a variance
-    if any(name.startswith(GALAXY) for name in settings.free) and not isinstance(config.galaxy, ComponentsReader):
+    if not isinstance(config.galaxy, ComponentsReader) and frees_galaxy(settings.free):
         if config.observation.align not in (None, "none"):
             raise ConfigError(
                 "observation.align: expected 'none' where parameters of the synthetic galaxy are free (its disc is "
                 f"face-on, and an alignment would follow its particles), got '{config.observation.align}'"
             )
         changes["observation.align"] = "none"
-    for name in ("observation.inclination", "observation.position_angle"):
-        if name in settings.free and getattr(config.observation, name.removeprefix("observation.")) is None:
-            changes[name] = 0.0
+    changes |= angles_of_start(config, settings.free)
     if deposit != config.engine.deposit:
         changes["engine.deposit"] = deposit
     return load_config(config, overrides=changes)
@@ -138,11 +138,10 @@ def deposit_of_fit(
         return config.engine.deposit
     deposit = str(data.get("deposit") or "nearest")
     if deposit == "smoothed":
-        if galaxy is None:
-            lacking = isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
-        else:
-            lacking = not isinstance(galaxy, Galaxy) or galaxy.stars.smoothing_length is None
-        if lacking:
+        has_lengths = not isinstance(config.galaxy, SyntheticReader | AbstractModelReader)
+        if galaxy is not None:
+            has_lengths = isinstance(galaxy, Galaxy) and galaxy.stars.smoothing_length is not None
+        if not has_lengths:
             raise ConfigError(
                 f"engine.deposit: expected stars with smoothing lengths for the 'smoothed' ones of the data "
                 f"({data.get('deposit_reason')}), got a model without, so 'auto' cannot be as in their run; set "
@@ -151,8 +150,8 @@ def deposit_of_fit(
     is_model = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(
         config.galaxy, AbstractModelReader
     )
-    moves = any((is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free)
-    return "tsc" if moves and deposit == "nearest" else deposit
+    moves = deposit == "nearest" and moves_particles(settings.free, is_model=is_model)
+    return "tsc" if moves else deposit
 
 
 def settled(
@@ -171,10 +170,10 @@ def settled(
     beta) of the priors. Raises ConfigError for priors that no instrument, or no galaxy, can have.
     """
     of_psf, change, place = _of_widest_psf(config, resolved, settings)
-    of_speeds = {}
+    overrides = dict(of_psf)
     if fastest is not None and config.engine.velocity_range is None:
-        of_speeds["engine.velocity_range"] = _velocity_range(config, fastest, free, widened)
-    changed = load_config(config, overrides=of_psf | of_speeds)
+        overrides["engine.velocity_range"] = _velocity_range(config, fastest, free, widened)
+    changed = load_config(config, overrides=overrides)
     if not of_psf and change == USUAL_CHANGE:
         return changed, resolved
     try:
@@ -206,38 +205,19 @@ def _of_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
 
 def _velocity_range(config: RunConfig, source: AbstractParticleSource, free: Free, widened: float) -> float:
     """Speed (km/s) that the model is prepared for: that of the fastest star of draws from the prior, with room."""
-    still = config.observation.velocity_offset
-    speeds, offsets = [], []
-    for latent in widened * free.draw(0, _PRIOR_DRAWS):
-        values = free.values(latent)
-        speeds.append(_fastest(source, values))
-        offsets.append(float(np.abs(values.get("observation.velocity_offset", still))))
-    fastest = max(map(sum, zip(speeds, offsets, strict=True)))
+    latents = widened * free.draw(0, _PRIOR_DRAWS)
+    speeds = np.array([source.fastest(free.values(latent)) for latent in latents])
+    offset = free.value("observation.velocity_offset", latents)
+    offsets = np.abs(np.asarray(config.observation.velocity_offset if offset is None else offset, np.float64))
+    fastest = float(np.max(speeds + offsets))
     if _ROOM * fastest > MOST_VELOCITY_RANGE:
-        of_offset = free.has("observation.velocity_offset") and max(offsets) > max(speeds)
+        of_offset = offset is not None and np.max(offsets) > np.max(speeds)
         raise ConfigError(
             f"fit.free{'.observation.velocity_offset' if of_offset else ''}: expected priors with which nothing is "
             f"faster than {MOST_VELOCITY_RANGE / _ROOM:g} km/s, got {fastest:.4g} km/s; narrow priors of velocities "
             f"(numbers without a unit are in km/s)"
         )
     return max(_ROOM * fastest, _LEAST_RANGE)
-
-
-def _fastest(source: AbstractParticleSource, values: Values) -> float:
-    """Speed (km/s) of the fastest particle with these values of the host."""
-    if isinstance(source, ComponentsSource):
-        stars = source.of_host(values).stars
-        random = 0.0 if stars.random_velocity is None else np.abs(stars.random_velocity)
-        return float(np.max(np.linalg.norm(stars.velocity, axis=1) + random))
-    if isinstance(source, SyntheticSource | ModelSource):
-        galaxy = source.of_host(values)
-        moving = [galaxy.stars.velocity] if galaxy.gas is None else [galaxy.stars.velocity, galaxy.gas.velocity]
-    elif isinstance(source, HeldSource):
-        moving = [values.get(STARS + "velocity", source.held.stars.velocity)]
-    else:
-        raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
-    stars, *others = (np.linalg.norm(np.asarray(velocity, np.float64), axis=1) for velocity in moving)
-    return float(max(np.max(own) for own in (stars + np.abs(values.get(V_LOS, 0.0)), *others) if own.size))
 
 
 def planned(
@@ -362,17 +342,17 @@ def check_masses(source: AbstractParticleSource, free: Free) -> None:
     """Raise ConfigError for a prior with whose ends a model of one's own has particles of masses below 0."""
     if not isinstance(source, ModelSource):
         return
-    for parameter in (parameter for parameter in free.parameters if parameter.name.startswith(GALAXY)):
-        for latent in (-REACH, REACH):
-            value = parameter.prior.value(np.full(parameter.shape, latent))
-            galaxy = source.of_host({parameter.name: value})
-            masses = [galaxy.stars.initial_mass, *([] if galaxy.gas is None else [galaxy.gas.mass])]
-            if min(np.min(mass, initial=0) for mass in masses) < 0:
-                raise ConfigError(
-                    f"fit.free.{parameter.name}: expected a prior with which {type(source.model).__name__} has no "
-                    f"masses below 0, got {shown(parameter.prior)}, which reaches {np.min(value):.4g} at {REACH:g} "
-                    f"sigma; take log_uniform, log_normal or truncated_normal"
-                )
+    of_galaxy = [parameter for parameter in free.parameters if parameter.name.startswith(GALAXY)]
+    for parameter, latent in itertools.product(of_galaxy, (-REACH, REACH)):
+        value = parameter.prior.value(np.full(parameter.shape, latent))
+        galaxy = source.of_host({parameter.name: value})
+        of_gas = np.zeros(0) if galaxy.gas is None else galaxy.gas.mass
+        if min(np.min(galaxy.stars.initial_mass, initial=0), np.min(of_gas, initial=0)) < 0:
+            raise ConfigError(
+                f"fit.free.{parameter.name}: expected a prior with which {type(source.model).__name__} has no "
+                f"masses below 0, got {shown(parameter.prior)}, which reaches {np.min(value):.4g} at {REACH:g} "
+                f"sigma; take log_uniform, log_normal or truncated_normal"
+            )
 
 
 def check_line_widths(free: Free, pipeline: Pipeline) -> None:

@@ -146,10 +146,10 @@ class Likelihood(eqx.Module):
 
     def at(self, values: Mapping[str, Any]) -> "Likelihood":
         """The likelihood with the values named `likelihood.*`."""
-        own = {name.removeprefix(LIKELIHOOD): value for name, value in values.items() if name.startswith(LIKELIHOOD)}
-        if not own or not isinstance(self.errors, AbstractErrorDistribution):
+        free = {name.removeprefix(LIKELIHOOD): value for name, value in values.items() if name.startswith(LIKELIHOOD)}
+        if not free or not isinstance(self.errors, AbstractErrorDistribution):
             return self
-        return eqx.tree_at(lambda likelihood: likelihood.errors, self, dataclasses.replace(self.errors, **own))
+        return dataclasses.replace(self, errors=dataclasses.replace(self.errors, **free))
 
     def _excess(self) -> Float[Array, ""] | None:
         """r with r^2 / 2 the excess of the normalisation of all voxels over that of normal errors, + constant."""
@@ -225,12 +225,9 @@ def with_scale_information(
 
 def nuisance_places(free: Free) -> tuple[int, ...]:
     """Places of the latents that the likelihood alone depends on."""
-    names = [
-        parameter.name
-        for parameter in free.parameters
-        if parameter.name == NOISE_SCALE or parameter.name.startswith(LIKELIHOOD)
-    ]
-    return tuple(free.places[name].start for name in names)
+    return tuple(
+        place.start for name, place in free.places.items() if name == NOISE_SCALE or name.startswith(LIKELIHOOD)
+    )
 
 
 def with_nuisance_information(
@@ -249,8 +246,8 @@ def with_nuisance_information(
         if not isinstance(errors, AbstractErrorDistribution):
             raise TypeError(f"expected a distribution of errors, got {type(errors).__name__}")
         scale = values.get(NOISE_SCALE, jnp.ones(()))
-        own = jax.lax.stop_gradient(scale)
-        return errors.log_density(nodes * own / scale) - jnp.log(scale / own)
+        ratio = scale / lax.stop_gradient(scale)
+        return errors.log_density(nodes / ratio) - jnp.log(ratio)
 
     slopes = jax.jacfwd(log_density)(latent)
     count = jnp.sum(likelihood.inverse_sigma > 0, dtype=matrix.dtype)
@@ -294,9 +291,7 @@ class Posterior(eqx.Module):
     def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
         """The particles and parameters as host arrays, the particles None where nothing of them is free; not to be
         traced."""
-        values = self.free.values(latent)
-        galaxy = self.forward.particles_of(values) if self.free.has(GALAXY, STARS) else None
-        return galaxy, self.forward.parameters_of(values)
+        return self.forward.of_host(self.free.values(latent), particles=self.free.has(GALAXY, STARS))
 
     def observed(self, latent: Latent) -> Observed:
         """The cube of the model, without the continuum's polynomial, with the counters of the particles."""
@@ -475,23 +470,18 @@ Part = TypeVar("Part", Modelled, Tangent)
 def mean_of(parts: Iterable[Part]) -> Part:
     """The mean of models, or tangents, of parts of the particles, each as if it were all, at the same latents; it lies
     where they do. By numpy, without a program, and one part at a time is in memory. Counters of particles are sums."""
-    total, count, places, first = [], 0, [], None
-    for count, part in enumerate(parts, start=1):
-        if first is None:
-            first = part
-            continue
-        leaves = jax.tree.leaves(part)
-        if count == 2:
-            total, places = zip(*((np.array(leaf), leaf.sharding) for leaf in jax.tree.leaves(first)), strict=True)
-        for sum_so_far, leaf in zip(total, leaves, strict=True):
-            np.add(sum_so_far, np.asarray(leaf), out=sum_so_far)
-    if first is None:
-        raise ValueError("expected at least one part, got none")
-    if count == 1:
-        return first
-    means = [own if np.issubdtype(own.dtype, np.integer) else own / count for own in total]
-    placed = [jax.device_put(own, place) for own, place in zip(means, places, strict=True)]
-    return jax.tree.unflatten(jax.tree.structure(first), placed)
+    left = iter(parts)
+    first, total, count = next(left), None, 1
+    for part in left:
+        count += 1
+        total = jax.tree.map(np.array, first) if total is None else total
+        jax.tree.map(lambda so_far, leaf: np.add(so_far, np.asarray(leaf), out=so_far), total, part)
+
+    def mean(so_far: ndarray, leaf: Array) -> Array:
+        is_count = np.issubdtype(so_far.dtype, np.integer)
+        return jax.device_put(so_far if is_count else so_far / count, leaf.sharding)
+
+    return first if total is None else jax.tree.map(mean, total, first)
 
 
 @jax.jit
@@ -525,14 +515,14 @@ def tangents_at(posterior: Posterior, latent: Latent) -> Tangent:
     return tangents(posterior.forward, posterior.free, group_of(posterior, latent))
 
 
-def _model(own: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
-    forward, free = own
+def _model(shared: tuple[AbstractForward, Free], latent: Latent) -> Modelled:
+    forward, free = shared
     observed, roughness = forward.modelled(free.values(latent))
     return Modelled(observed.voxels.flux.astype(jax.dtypes.canonicalize_dtype(float)), observed.counters, roughness)
 
 
-def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Any]:
-    forward, free, n_slope = own
+def _linearised(shared: tuple[AbstractForward, Free, Array], latent: Latent) -> tuple[Modelled, Any]:
+    forward, free, n_slope = shared
 
     def model(at: Latent) -> tuple[tuple[Array, Array | None], Any]:
         made = _model((forward, free), at)
@@ -542,7 +532,7 @@ def _linearised(own: tuple[AbstractForward, Free, Array], latent: Latent) -> tup
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
 
     def add(number: Array, slopes: Any) -> Any:
-        return jax.tree.map(lambda every, one: every.at[number].set(one), slopes, along(unit[number]))
+        return jax.tree.map(lambda all_, slope: all_.at[number].set(slope), slopes, along(unit[number]))
 
     none = jax.tree.map(lambda leaf: jnp.zeros((latent.shape[0], *leaf.shape), leaf.dtype), (flux, roughness))
     return Modelled(flux, counters, roughness), lax.fori_loop(0, n_slope, add, none)

@@ -8,6 +8,7 @@ Arrays of the host stay there: of numpy's arrays numpy's functions are taken, so
 
 import dataclasses
 import functools
+import itertools
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -45,10 +46,15 @@ _LEAST_PROBABILITY = 1e-3
 """Least probability of a normal distribution between the ends where it is cut off."""
 
 
-def _text(values: Values) -> str:
+def text_of(values: Values) -> str:
     """A number, or the range of several."""
     low, high = float(np.min(values)), float(np.max(values))
     return f"{low:g}" if low == high or np.isnan(low) else f"{low:g} to {high:g}"
+
+
+def _unless(holds: Any, expected: str, *numbers: Values) -> str | None:
+    """The fault of numbers for which a condition does not hold everywhere; None where it does."""
+    return None if bool(np.all(holds)) else f"expected {expected}, got {' and '.join(map(text_of, numbers))}"
 
 
 def as_float(value: object, place: str = "") -> Values:
@@ -60,11 +66,9 @@ def as_float(value: object, place: str = "") -> Values:
             f"expected the numbers of a prior in the unit of its parameter, got {value!r}; give "
             f"the prior as {{kind: [numbers with units]}}"
         )
-    return (
-        jnp.asarray(value, dtype)
-        if isinstance(value, jax.Array)
-        else np.asarray(plain_numbers(value, "", place), dtype)
-    )
+    if isinstance(value, jax.Array):
+        return jnp.asarray(value, dtype)
+    return np.asarray(plain_numbers(value, "", place), dtype)
 
 
 def _functions(*values: Values) -> Any:
@@ -112,11 +116,7 @@ class Uniform(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless low < high."""
-        return (
-            None
-            if bool(np.all(self.low < self.high))
-            else f"expected low < high, got {_text(self.low)} and {_text(self.high)}"
-        )
+        return _unless(self.low < self.high, "low < high", self.low, self.high)
 
 
 class LogUniform(AbstractPrior):
@@ -133,14 +133,12 @@ class LogUniform(AbstractPrior):
 
     def latent(self, value: Values) -> Values:
         """Phi^-1(ln(value / low) / ln(high / low))."""
-        own = _functions(value, self.low, self.high)
-        return own.ndtri(own.log(value / self.low) / own.log(self.high / self.low))
+        functions = _functions(value, self.low, self.high)
+        return functions.ndtri(functions.log(value / self.low) / functions.log(self.high / self.low))
 
     def fault(self) -> str | None:
         """Unless 0 < low < high."""
-        if bool(np.all(self.low > 0)) and bool(np.all(self.low < self.high)):
-            return None
-        return f"expected 0 < low < high, got {_text(self.low)} and {_text(self.high)}"
+        return _unless((self.low > 0) & (self.low < self.high), "0 < low < high", self.low, self.high)
 
 
 class Normal(AbstractPrior):
@@ -159,7 +157,7 @@ class Normal(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless sigma > 0."""
-        return None if bool(np.all(self.sigma > 0)) else f"expected sigma > 0, got {_text(self.sigma)}"
+        return _unless(self.sigma > 0, "sigma > 0", self.sigma)
 
 
 class LogNormal(AbstractPrior):
@@ -180,9 +178,7 @@ class LogNormal(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless median > 0 and dex > 0."""
-        if bool(np.all(self.median > 0)) and bool(np.all(self.dex > 0)):
-            return None
-        return f"expected median > 0 and dex > 0, got {_text(self.median)} and {_text(self.dex)}"
+        return _unless((self.median > 0) & (self.dex > 0), "median > 0 and dex > 0", self.median, self.dex)
 
 
 class TruncatedNormal(AbstractPrior):
@@ -196,27 +192,26 @@ class TruncatedNormal(AbstractPrior):
     def value(self, latent: Values) -> Values:
         """mean + sigma Phi^-1(p), p from Phi of the lower end to Phi of the upper end as Phi(latent) from 0 to 1."""
         lowest, width = self._probabilities()
-        own = _functions(latent, lowest)
-        inside = self.mean + self.sigma * own.ndtri(lowest + width * own.ndtr(latent))
+        functions = _functions(latent, lowest)
+        inside = self.mean + self.sigma * functions.ndtri(lowest + width * functions.ndtr(latent))
         return inside.clip(self.low, self.high)
 
     def latent(self, value: Values) -> Values:
         """Phi^-1((Phi((value - mean) / sigma) - Phi of the lower end) / difference)."""
         lowest, width = self._probabilities()
         place = (value - self.mean) / self.sigma
-        own = _functions(place, lowest)
-        return own.ndtri((own.ndtr(place) - lowest) / width)
+        functions = _functions(place, lowest)
+        return functions.ndtri((functions.ndtr(place) - lowest) / width)
 
     def fault(self) -> str | None:
         """Unless sigma > 0 and low < high with a part of the normal distribution between them."""
-        if not (bool(np.all(self.sigma > 0)) and bool(np.all(self.low < self.high))):
-            return (
-                f"expected sigma > 0 and low < high, got {_text(self.sigma)}, {_text(self.low)} and {_text(self.high)}"
-            )
+        holds, numbers = (self.sigma > 0) & (self.low < self.high), (self.sigma, self.low, self.high)
+        if fault := _unless(holds, "sigma > 0 and low < high", *numbers):
+            return fault
         if bool(np.all(self._probabilities()[1] > _LEAST_PROBABILITY)):
             return None
-        ends = f"{_text(self.low)} and {_text(self.high)}"
-        return f"expected a mean near or between low and high, got {_text(self.mean)} for {ends}"
+        ends = f"{text_of(self.low)} and {text_of(self.high)}"
+        return f"expected a mean near or between low and high, got {text_of(self.mean)} for {ends}"
 
     def _probabilities(self) -> tuple[Values, Values]:
         low, high = ((end - self.mean) / self.sigma for end in (self.low, self.high))
@@ -236,24 +231,25 @@ class Isotropic(AbstractPrior):
 
     def value(self, latent: Values) -> Values:
         """2 arctan(sine / cosine of the half angle), each by its share of the range of its square."""
-        own = _functions(latent, self.low, self.high)
-        (low_sine, low_cosine), (high_sine, high_cosine) = (_half_squares(own, end) for end in (self.low, self.high))
-        sine = low_sine + (high_sine - low_sine) * own.ndtr(latent)
-        cosine = high_cosine + (low_cosine - high_cosine) * own.ndtr(-latent)
-        return own.arctan2(own.sqrt(sine), own.sqrt(cosine)) * _HALF_ANGLE
+        functions = _functions(latent, self.low, self.high)
+        (low_sine, low_cosine), (high_sine, high_cosine) = (
+            _half_squares(functions, end) for end in (self.low, self.high)
+        )
+        sine = low_sine + (high_sine - low_sine) * functions.ndtr(latent)
+        cosine = high_cosine + (low_cosine - high_cosine) * functions.ndtr(-latent)
+        return functions.arctan2(functions.sqrt(sine), functions.sqrt(cosine)) * _HALF_ANGLE
 
     def latent(self, value: Values) -> Values:
         """Phi^-1((cos(low) - cos(value)) / (cos(low) - cos(high)))."""
-        own = _functions(value, self.low, self.high)
-        low, high, sine = (_half_squares(own, angle)[0] for angle in (self.low, self.high, value))
-        share = own.where((value >= self.low) & (value <= self.high), (sine - low) / (high - low), np.nan)
-        return own.ndtri(share)
+        functions = _functions(value, self.low, self.high)
+        low, high, sine = (_half_squares(functions, angle)[0] for angle in (self.low, self.high, value))
+        share = functions.where((value >= self.low) & (value <= self.high), (sine - low) / (high - low), np.nan)
+        return functions.ndtri(share)
 
     def fault(self) -> str | None:
         """Unless 0 <= low < high <= 180."""
-        if bool(np.all(self.low >= 0)) and bool(np.all(self.low < self.high)) and bool(np.all(self.high <= _HALF_TURN)):
-            return None
-        return f"expected 0 <= low < high <= 180 deg, got {_text(self.low)} and {_text(self.high)}"
+        holds = (self.low >= 0) & (self.low < self.high) & (self.high <= _HALF_TURN)
+        return _unless(holds, "0 <= low < high <= 180 deg", self.low, self.high)
 
 
 def _half_squares(functions: Any, angle: Values) -> tuple[Values, Values]:
@@ -272,8 +268,7 @@ PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {
 }
 """Names in a configuration, and what their numbers are."""
 
-_LIMITED: tuple[type[AbstractPrior], ...] = (Uniform, LogUniform, TruncatedNormal, Isotropic)
-_UNLIMITED: tuple[type[AbstractPrior], ...] = (Normal, LogNormal)
+_LIMITED = (Uniform, LogUniform, TruncatedNormal, Isotropic)
 
 JOINABLE: tuple[type[AbstractPrior], ...] = (Normal, LogNormal)
 """Priors that can be correlated with others."""
@@ -287,7 +282,7 @@ CENTRES: tuple[str, ...] = ("mean", "median")
 
 def is_limited(prior: AbstractPrior) -> bool:
     """Whether the prior has limits, near which a value hardly changes with its latent."""
-    if isinstance(prior, _LIMITED + _UNLIMITED):
+    if isinstance(prior, (*_LIMITED, *JOINABLE)):
         return isinstance(prior, _LIMITED)
     return any(bool(np.isfinite(np.asarray(prior.value(np.asarray(end)))).all()) for end in (-np.inf, np.inf))
 
@@ -308,10 +303,6 @@ _HALVINGS = 64
 """Of the interval in which a value is looked for: its ends agree to rounding afterwards."""
 
 
-def _as_floats(values: Any) -> tuple[Values, ...]:
-    return tuple(map(as_float, values))
-
-
 class Mixture(AbstractPrior):
     """A weighted sum of priors: the density is sum_k weight_k p_k(value), the weights being normalised to 1.
 
@@ -319,7 +310,7 @@ class Mixture(AbstractPrior):
     values; it is differentiated by the theorem of implicit functions, with respect to the latent alone.
     """
 
-    weights: tuple[Values, ...] = eqx.field(converter=_as_floats)
+    weights: tuple[Values, ...] = eqx.field(converter=lambda weights: tuple(map(as_float, weights)))
     parts: tuple[AbstractPrior, ...] = eqx.field(converter=tuple)
 
     def value(self, latent: Values) -> Values:
@@ -341,12 +332,9 @@ class Mixture(AbstractPrior):
             return f"expected at least two parts of a mixture, got {len(self.parts)}"
         if not all(bool(np.all(np.asarray(weight) > 0)) for weight in self.weights):
             return f"expected weights above 0, got {', '.join(f'{np.min(weight):g}' for weight in self.weights)}"
+        gap = "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
         fault = next(filter(None, (part.fault() for part in self.parts)), None)
-        if fault is not None:
-            return fault
-        if _is_connected(self.parts):
-            return None
-        return "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
+        return fault or (None if _is_connected(self.parts) else gap)
 
 
 @jax.jit
@@ -402,9 +390,9 @@ def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
     total = sum(mixture.weights)
     density = jnp.zeros_like(latent)
     for weight, part in zip(mixture.weights, mixture.parts, strict=True):
-        own = _part_latent(part, value)
-        inside = jnp.abs(own) < _CLAMPED
-        safe = jnp.where(inside, own, 0.0)
+        of_part = _part_latent(part, value)
+        inside = jnp.abs(of_part) < _CLAMPED
+        safe = jnp.where(inside, of_part, 0.0)
         slope = jax.jvp(part.value, (safe,), (jnp.ones_like(safe),))[1]
         density = density + jnp.where(inside, weight / total * jnp.exp(0.5 * (latent**2 - safe**2)) / slope, 0.0)
     return 1 / density
@@ -412,17 +400,10 @@ def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
 
 def _is_connected(parts: tuple[AbstractPrior, ...]) -> bool:
     """Whether no gap is between the parts, up to far out in their tails."""
-    ends = [
-        [float(np.min(part.value(np.asarray(-_FURTHEST)))), float(np.max(part.value(np.asarray(_FURTHEST))))]
-        for part in parts
-    ]
-    ends.sort()
-    reached = ends[0][1]
-    for low, high in ends[1:]:
-        if low >= reached:
-            return False
-        reached = max(reached, high)
-    return True
+    lows, highs = (np.asarray(end) for end in (-_FURTHEST, _FURTHEST))
+    ends = sorted((float(np.min(part.value(lows))), float(np.max(part.value(highs)))) for part in parts)
+    reached = itertools.accumulate((high for _, high in ends), max)
+    return all(low < before for (low, _), before in zip(ends[1:], reached, strict=False))
 
 
 class AbstractQuantile(AbstractPrior):
@@ -547,6 +528,24 @@ def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
         return {prior.kind: tuple(as_float(getattr(prior, name), f"{place}: {name}").tolist() for name in names)}
     (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
     return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
+
+
+Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
+"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
+
+
+def as_sections(place: str, priors: Priors) -> dict[str, Mapping[str, Any]]:
+    """Priors as a configuration has them, {kind: numbers}; raises ConfigError, which begins with `place`, for what is
+    no number."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, prior in priors.items():
+        try:
+            found[name] = section_of(prior) if isinstance(prior, AbstractPrior) else prior
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{place}.{name}: {error}") from error
+    return found
 
 
 def checked_parts(name: str, numbers: Any) -> list[tuple[Any, Mapping[str, Any]]]:

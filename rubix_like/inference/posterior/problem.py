@@ -91,8 +91,8 @@ def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
 
 def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
     """The compiled part of a pipeline, with particles."""
-    shared = {"parameters": pipeline.parameters, "plan": pipeline.plan, "layout": pipeline.layout}
-    return Forward(tables=pipeline.tables, source=source, on_device=on_device, **shared)
+    compiled = {name: getattr(pipeline, name) for name in ("tables", "parameters", "plan", "layout")}
+    return Forward(source=source, on_device=on_device, **compiled)
 
 
 def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
@@ -128,19 +128,16 @@ def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *share
     same time (accelerators like several; each takes memory).
     """
 
-    def on_each_device(model: Any, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
+    def on_each_device(model: Any, real: Bool[Array | np.ndarray, " share"], share: Any, shared: Any) -> Any:
         once = jax.jit(kernel, inline=True)  # traced for its shapes, and not again for what it makes
 
-        def one(item: tuple[Any, Any]) -> Any:
-            """The result for a sample; one that only fills a row up is not computed."""
-            is_real, sample = item
-            made = jax.eval_shape(once, model, sample, *shared)
-            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
+        def compute(item: tuple[Any, Any]) -> Any:
+            is_real, sample = item  # one that only fills a row up is not computed
+            shapes = jax.eval_shape(once, model, sample, *shared)
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
             return lax.cond(is_real, lambda: once(model, sample, *shared), lambda: nothing)
 
-        if at_once > 1:
-            return lax.map(one, (real, own), batch_size=min(at_once, len(real)))
-        return lax.map(one, (real, own))
+        return lax.map(compute, (real, share), batch_size=min(at_once, len(real)) if at_once > 1 else None)
 
     return on_rows(on_each_device, mesh, model, samples, shared, PartitionSpec(SAMPLE_AXIS))
 
@@ -195,8 +192,9 @@ def models_at_once(n_device: int, n_model: int) -> int:
 
 def with_rows(problem: Problem, n_sample: int) -> Problem:
     """The problem whose devices compute `n_sample` models at once."""
-    data = tuple(own.on(for_samples(own.pipeline, n_sample)) for own in problem.data)
-    forward = problem.posterior.forward.laid_out([(own.pipeline.tables, own.pipeline.layout) for own in data])
+    data = tuple(data_set.on(for_samples(data_set.pipeline, n_sample)) for data_set in problem.data)
+    layouts = [(data_set.pipeline.tables, data_set.pipeline.layout) for data_set in data]
+    forward = problem.posterior.forward.laid_out(layouts)
     posterior = dataclasses.replace(problem.posterior, forward=forward)
     mesh = data[problem.first].pipeline.mesh
     return dataclasses.replace(problem, posterior=on_mesh(posterior, mesh), data=data)

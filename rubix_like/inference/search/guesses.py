@@ -15,7 +15,14 @@ from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.cube.footprint import Footprint
-from rubix_like.inference.posterior.fit_model import GALAXY, Free, FreeParameter
+from rubix_like.forward.parameters import Parameters
+from rubix_like.inference.posterior.fit_model import (
+    GALAXY,
+    AbstractParticleSource,
+    ComponentsSource,
+    Free,
+    FreeParameter,
+)
 from rubix_like.inference.posterior.free_parameters import declarations_of
 
 FASTEST: float = 1000.0
@@ -242,6 +249,17 @@ class Pose:
     position_angle: float = 0.0
     offset: tuple[float, float] = (0.0, 0.0)
     own_angles: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parameters: Parameters, source: AbstractParticleSource) -> "Pose":
+        """The pose of a model with these parameters and particles."""
+        observation, own_angles = parameters.observation, {}
+        inclination, angle = (float(value or 0) for value in (observation.inclination, observation.position_angle))
+        east, north = np.asarray(observation.offset).tolist()
+        if isinstance(source, ComponentsSource):
+            parts = zip(source.base.names, source.base.components, strict=True)
+            own_angles = {name: float(part.position_angle) for name, part in parts}
+        return cls(inclination, angle, (east, north), own_angles)
 
 
 @dataclass(frozen=True)

@@ -314,21 +314,8 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     shift = shift_of(sketch, spectrum, problem.pipeline.frame.bins.wavelength)
     offset = free.value("observation.velocity_offset", middle)
     systemic = float(parameters.observation.velocity_offset if offset is None else offset) + shift
-    return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, _pose(problem))
-
-
-def _pose(problem: Problem) -> Pose:
-    """How the model lies where nothing of it is free."""
-    forward = problem.posterior.forward
-    observation, source = forward.main.parameters.observation, forward.source
-    angles = (observation.inclination, observation.position_angle)
-    inclination, angle = (0.0 if own is None else float(own) for own in angles)
-    east, north = (float(own) for own in np.asarray(observation.offset))
-    own_angles = {}
-    if isinstance(source, ComponentsSource):
-        parts = zip(source.base.names, source.base.components, strict=True)
-        own_angles = {name: float(own.position_angle) for name, own in parts}
-    return Pose(inclination, angle, (east, north), own_angles)
+    pose = Pose.of(parameters, forward.source)
+    return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, pose)
 
 
 def _graded(

@@ -114,25 +114,17 @@ def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
         if not (isinstance(values, list | tuple) or np.ndim(values)) or not len(values):
             remedy = "; give priors as priors={...}" if isinstance(values, Mapping) else ""
             raise ConfigError(f"draws.{name}: expected an array with one value per simulation, got {values!r}{remedy}")
+    found = dict[str, ndarray]()
     with named_in(DRAWS):
-        found = {
-            name: np.asarray(
-                read_values(
-                    f"draws.{name}",
-                    values if isinstance(values, list | tuple | ndarray) else np.asarray(values, np.float64),
-                    find_parameter(name).unit,
-                ),
-                np.float64,
-            )
-            for name, values in draws.items()
-        }
-    lengths = {name: values.shape[0] for name, values in found.items()}
-    first, n = next(iter(lengths.items()))
+        for name, values in draws.items():
+            given = values if isinstance(values, list | tuple | ndarray) else np.asarray(values, np.float64)
+            found[name] = np.asarray(read_values(f"draws.{name}", given, find_parameter(name).unit), np.float64)
+    first, n = next((name, len(values)) for name, values in found.items())
     for name, values in found.items():
-        if lengths[name] != n or n < 1:
+        if len(values) != n or n < 1:
             raise ConfigError(
                 f"draws.{name}: expected one value per simulation, as many as {first} has ({n}) and at least 1, got "
-                f"{lengths[name]}"
+                f"{len(values)}"
             )
         if not np.isfinite(values).all():
             raise ConfigError(f"draws.{name}: expected finite numbers, got others; leave these draws out")
@@ -162,18 +154,14 @@ def spanned_priors(draws: Values) -> dict[str, Any]:
     """Uniform priors between the extremes of given draws, for which a model is then planned and checked."""
     found = {}
     for name, values in draws.items():
-        low, high = np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))
-        low, high = _apart(find_parameter(name), low, high)
-        found[name] = {"uniform": [low.tolist(), high.tolist()]}
+        low, high = values.min(axis=0), values.max(axis=0)
+        room = np.where(high > low, 0.0, _ROOM * np.maximum(np.abs(high), 1.0))  # equal draws are moved apart a little
+        if find_parameter(name).fault(np.asarray(high + room).tolist()) is None:
+            high = high + room
+        else:
+            low = low - room
+        found[name] = {"uniform": [np.asarray(low).tolist(), np.asarray(high).tolist()]}
     return found
-
-
-def _apart(declared: Declaration, low: ndarray, high: ndarray) -> tuple[ndarray, ndarray]:
-    """Ends that differ: where draws are equal, one end is moved a little to where the parameter can be."""
-    room = np.where(high > low, 0.0, _ROOM * np.maximum(np.abs(high), 1.0))
-    if declared.fault((high + room).tolist()) is None:
-        return low, np.asarray(high + room)
-    return np.asarray(low - room), high
 
 
 @contextmanager

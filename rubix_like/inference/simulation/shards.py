@@ -93,16 +93,9 @@ def join_simulations(parts: Sequence[Simulations]) -> Simulations:
         return None if arrays[0] is None else np.concatenate([np.asarray(array) for array in arrays])
 
     first = parts[0]
-    cubes: dict[str, Any] = {name: together(name) for name in ("flux", "variance", "truth")}
-    return Simulations(
-        number=np.concatenate([part.number for part in parts]),
-        parameters={name: np.concatenate([part.parameters[name] for part in parts]) for name in first.parameters},
-        units=first.units,
-        galaxy=np.concatenate([part.galaxy for part in parts]),
-        wavelength=first.wavelength,
-        mask=first.mask,
-        **cubes,
-    )
+    arrays: dict[str, Any] = {name: together(name) for name in (*NUMBERS, *CUBES)}
+    values = {name: np.concatenate([part.parameters[name] for part in parts]) for name in first.parameters}
+    return replace(first, parameters=values, n_kept=0, **arrays)
 
 
 LAYOUT: int = 1
@@ -178,12 +171,14 @@ def checked_simulations(made: Simulations) -> Simulations:
     """Raise ValueError where the arrays are not of the same simulations, or are no numbers."""
     count = len(made.number)
     shape = (count, *made.mask.shape)
-    for name, own in made.parameters.items():
-        if own.shape[:1] != (count,) or own.dtype.kind != "f" or not np.isfinite(own).all():
-            raise ValueError(f"parameters, {name}: expected {count} finite values, got {own.dtype} of {own.shape}")
-    for name, own in kept_cubes(made).items():
-        if own.shape != shape or own.dtype.kind != "f":
-            raise ValueError(f"{name}: expected numbers of shape {shape}, got {own.dtype} of {own.shape}")
+    for name, values in made.parameters.items():
+        if values.shape[:1] != (count,) or values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise ValueError(
+                f"parameters, {name}: expected {count} finite values, got {values.dtype} of {values.shape}"
+            )
+    for name, cube in kept_cubes(made).items():
+        if cube.shape != shape or cube.dtype.kind != "f":
+            raise ValueError(f"{name}: expected numbers of shape {shape}, got {cube.dtype} of {cube.shape}")
     if made.galaxy.shape != (count,) or made.wavelength.shape != made.mask.shape[2:]:
         raise ValueError("galaxy, wavelength: expected as many as there are simulations and bins, got others")
     wave = made.wavelength

@@ -148,10 +148,14 @@ def open_folder(
     if package is not None:
         import_optional(package, f"simulate.files: {manifest.files}")
     _make_folder(folder)
-    remove_stale(
-        [folder / SET_FILE, *(shard_path(folder, number, manifest.files) for number in range(manifest.n_file))]
-    )
-    found = _made_before(folder)
+    shards = [shard_path(folder, number, manifest.files) for number in range(manifest.n_file)]
+    remove_stale([folder / SET_FILE, *shards])
+    found = Manifest.read(folder) if (folder / SET_FILE).exists() else None
+    if found is None and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise ConfigError(
+            f"simulate.output: expected an empty folder, or one of simulations, got '{folder}' with other files; "
+            f"choose another (output=...)"
+        )
     before = [] if found is None else found.files_in(folder)
     problem = None if found is None or restart else _difference(folder, found, manifest)
     if problem is not None and not overwrite:
@@ -168,25 +172,13 @@ def open_folder(
     if open_numbers:
         left = sum(stop - start for start, stop in map(manifest.ranges, open_numbers))
         freed = 0 if resume else sum(output_bytes(path) or 0 for path in before)
-        check_writable(shard_path(folder, 0, manifest.files), max(left * n_bytes - freed, 0))
+        check_writable(shards[0], max(left * n_bytes - freed, 0))
     if not resume:
         for path in before:
             remove_output(path)
     if found is None or not resume or found.n != manifest.n:
         manifest.write(folder)
     return open_numbers
-
-
-def _made_before(folder: Path) -> Manifest | None:
-    """The manifest that is there; None in an empty folder. ConfigError for a folder of other files."""
-    if (folder / SET_FILE).exists():
-        return Manifest.read(folder)
-    if any(path for path in folder.iterdir() if not path.name.startswith(".")):
-        raise ConfigError(
-            f"simulate.output: expected an empty folder, or one of simulations, got '{folder}' with other files; "
-            f"choose another (output=...)"
-        )
-    return None
 
 
 def _difference(folder: Path, found: Manifest, manifest: Manifest) -> str | None:
@@ -232,9 +224,7 @@ def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bo
     """
     if not path.exists():
         raise FileNotFoundError(f"no such simulations: {path}; check the path (simulate.output)")
-    chosen = next(
-        (file_format for file_format in FORMATS.values() if path.name.endswith(file_format.suffix)), FORMATS["hdf5"]
-    )
+    chosen = ZARR if path.name.endswith(ZARR.suffix) else HDF5
     try:
         return checked_simulations(chosen.read(path, slice(start, stop), cubes))
     except UNREADABLE as error:

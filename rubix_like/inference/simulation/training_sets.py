@@ -3,7 +3,6 @@
 The model is planned once for all their random parameters.
 """
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,9 +42,8 @@ from rubix_like.inference.posterior.fit_model import (
     Values,
 )
 from rubix_like.inference.posterior.free_parameters import check_free, read_correlated
-from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.posterior.priors import Priors, as_sections, section_of
 from rubix_like.inference.posterior.problem import Placed, everywhere, over_samples, placed
-from rubix_like.inference.request import Priors, as_section
 from rubix_like.inference.simulation.parameter_draws import (
     DRAWS,
     AbstractDraws,
@@ -111,20 +109,16 @@ class Simulator(eqx.Module):
         noise_key = jax.random.fold_in(key, _NOISE)
         if self.observation:
             noise_key = jax.random.fold_in(noise_key, self.observation)
-        return self._forward(number, jax.random.fold_in(key, _PARTICLES)), noise_key
-
-    def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
-        """The model with the particles of one simulation."""
         forward, source = self.forward, self.forward.source
         if isinstance(source, GalaxiesInTurn):
             index = number % source.n_galaxy
             rotation = None if source.alignment is None else jnp.asarray(source.alignment)[index]
-            tables = dataclasses.replace(forward.tables, alignment=rotation)
-            return dataclasses.replace(forward, source=source.alone(index), tables=tables)
+            tables = replace(forward.tables, alignment=rotation)
+            return replace(forward, source=source.alone(index), tables=tables), noise_key
         if isinstance(source, SyntheticSource) and self.new_particles:
             source = as_dtype(source, forward.plan.dtype)
-            source = dataclasses.replace(source, draws=source.draws.anew(key))
-        return dataclasses.replace(forward, source=source)
+            source = replace(source, draws=source.draws.anew(jax.random.fold_in(key, _PARTICLES)))
+        return replace(forward, source=source), noise_key
 
 
 class Sizes(NamedTuple):
@@ -165,14 +159,10 @@ class Program:
             model = Model(forward.plan, forward.layout, forward.tables, parameters, key)
             why = explain_not_finite(model, lambda: (galaxy,), frame.meta.get("ssp_library"))
             raise ValueError(f"simulation {start + bad[0]}: expected finite numbers, got NaN or inf: {why}")
-        limits = {
-            name: own_copy(source.painter.velocity_limit)
-            for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True)
-        }
         totals = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), jax.device_get(made.counters))
         try:
-            for name, limit in limits.items():
-                check_counters(totals[name], name, limit)
+            for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True):
+                check_counters(totals[name], name, own_copy(source.painter.velocity_limit))
             if DUST_COLUMN in totals:
                 check_dust(totals[DUST_COLUMN])
         except ValueError as error:
@@ -253,18 +243,15 @@ class PlannedSimulations:
     def batches(self, program: Program, start: int, stop: int) -> Iterator[Simulations]:
         """The simulations `start` to `stop` (exclusive), on the devices; the next batch is computed meanwhile."""
         waiting: Simulated | None = None
-        for first in range(start, stop, self.sizes.batch):
-            following = program(first, self.draws.drawn(first, min(first + self.sizes.batch, stop)))
+        for first in (*range(start, stop, self.sizes.batch), stop):
+            following = None
+            if first < stop:
+                following = program(first, self.draws.drawn(first, min(first + self.sizes.batch, stop)))
             if waiting is not None:
-                yield self._made(program, first - self.sizes.batch, waiting)
+                described = self.described(first - len(waiting.flux), first)
+                program.check(int(described.number[0]), described.parameters, waiting)
+                yield replace(described, flux=waiting.flux, variance=waiting.variance, truth=waiting.truth)
             waiting = following
-        if waiting is not None:
-            yield self._made(program, stop - len(waiting.flux), waiting)
-
-    def _made(self, program: Program, start: int, made: Simulated) -> Simulations:
-        described = self.described(start, start + len(made.flux))
-        program.check(start, described.parameters, made)
-        return replace(described, flux=made.flux, variance=made.variance, truth=made.truth)
 
     def described(self, start: int, stop: int) -> Simulations:
         """Numbers and parameters, without cubes."""
@@ -408,16 +395,14 @@ def _planned_together(
     known = {name: {*run.numbers(), *of_all} for name, (_, run) in several.items()}
     names = parameters_by_name(known, {name: name for name in free})
     _check_shares(free, names)
-    works: dict[str, PlannedSimulations] = {}
+    works = dict[str, PlannedSimulations]()
     for name, (observation, run) in several.items():
         values = {key: free[full] for key, full in names[name].items()}
         groups = _groups_of(fit, names[name])
         alone = load_config(run, overrides={"simulate.free": None} | ({"fit.correlated": groups} if config.fit else {}))
         with naming_observation(observation):
-            if draws is None:
-                request = read_simulation_request(alone, None, values, galaxies, given)
-            else:
-                request = read_simulation_request(alone, values, None, galaxies, given)
+            drawn_or_given = (None, values) if draws is None else (values, None)
+            request = read_simulation_request(alone, *drawn_or_given, galaxies, given)
             works[name] = replace(_planned(request, progress, name), name=name, observation=len(works))
     lengths = {name: work.request.settings.n for name, work in works.items()}
     if len(set(lengths.values())) > 1:
@@ -439,18 +424,19 @@ def _planned_together(
 def _check_shares(free: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> None:
     """Raise ConfigError for a parameter that is no observation's, and for an observation that has none; `names`: of
     each observation, by its own names."""
+    taken = set[str]()
     for name, by_key in names.items():
+        taken |= set(by_key.values())
         if not by_key:
             raise ConfigError(
                 f"simulate.free: expected a parameter that the observation {name} has, too, got only "
                 f"{', '.join(free) or 'none'}; add one that holds for all, e.g. observation.inclination"
             )
-    taken = {full for by_key in names.values() for full in by_key.values()}
-    for full in free:
-        if full not in taken:
-            raise ConfigError(
-                f"simulate.free.{full}: expected it once for each observation, got it again for all; leave it out"
-            )
+    again = [full for full in free if full not in taken]
+    if again:
+        raise ConfigError(
+            f"simulate.free.{again[0]}: expected it once for each observation, got it again for all; leave it out"
+        )
 
 
 def _check_given_once(draws: Mapping[str, Any] | None, priors: Priors | None) -> None:
@@ -490,17 +476,19 @@ def read_simulation_request(
     keys = {name: value for name, value in given.items() if value is not None}
     checked_draws = None if draws is None else read_draws(draws)
     if checked_draws is not None:
-        count = len(next(iter(checked_draws.values())))
+        count, priors = _count(checked_draws), spanned_priors(checked_draws)
         if "n" in keys and keys["n"] != count:
             raise ConfigError(f"n: expected the number of draws, {count}, got {keys['n']}; leave it out")
         keys["n"] = count
-    chosen = spanned_priors(checked_draws) if checked_draws is not None else priors
-    if chosen is not None:
-        keys["free"] = {name: as_section(f"simulate.free.{name}", prior) for name, prior in chosen.items()}
+    if priors is not None:
+        keys["free"] = as_sections("simulate.free", priors)
     config = load_config(config, overrides={f"simulate.{name}": value for name, value in keys.items()})
     settings = config.simulate or SimulateSettings()
-    place = DRAWS if checked_draws is not None else "fit.free" if settings.free is None else "simulate.free"
-    free = settings.free if settings.free is not None else (config.fit or FitSettings()).free
+    place, free = "simulate.free", settings.free
+    if free is None:
+        place, free = "fit.free", (config.fit or FitSettings()).free
+    if checked_draws is not None:
+        place = DRAWS
     if not free:
         raise ConfigError(
             "simulate.free: expected at least one parameter with its prior, got none; e.g. "
@@ -508,13 +496,8 @@ def read_simulation_request(
         )
     with named_in(place):
         check_free(free, with_noise=True)
-    return SimulationRequest(
-        load_config(config, overrides={"fit.free": free, "fit.noise_scale": None}),
-        settings,
-        checked_draws,
-        galaxies,
-        place,
-    )
+    of_fit = load_config(config, overrides={"fit.free": free, "fit.noise_scale": None})
+    return SimulationRequest(of_fit, settings, checked_draws, galaxies, place)
 
 
 def _of(name: str) -> str:
@@ -580,8 +563,7 @@ def _fetched(made: Simulations) -> Simulations:
 
 def _opened(work: PlannedSimulations, folder: Path, *, restart: bool, overwrite: bool) -> tuple[Manifest, list[int]]:
     """What goes into a folder, which is made ready, and the numbers of the files that are missing."""
-    settings, model = work.request.settings, work.model
-    forward = model.forward
+    settings, model, forward = work.request.settings, work.model, work.model.forward
     planned = forward.tables, forward.parameters
     given = isinstance(work.draws, GivenDraws)
     fingerprint = {
