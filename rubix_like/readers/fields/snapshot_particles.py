@@ -10,7 +10,8 @@ from numpy import ndarray
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.galaxy.limits import check_magnitudes, require
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.containers.snapshot_files import JoinedContainer, _row_count
+from rubix_like.readers.containers.snapshot_files import JoinedContainer
+from rubix_like.readers.containers.snapshot_files import row_count as group_rows
 from rubix_like.readers.fields.epoch import Conversion, Epoch, find_conversion, read_epoch, side_words
 from rubix_like.readers.fields.field_map import (
     FAMILIES,
@@ -419,7 +420,7 @@ def count_notes(container: AbstractContainer) -> tuple[str, ...]:
         if kind >= low.size or not np.isfinite(low[kind]):
             continue
         upper = int(high[kind]) << 32 if high.dtype.kind in "iu" and kind < high.size else 0
-        stated, found = int(low[kind]) + upper, _row_count(container, group)
+        stated, found = int(low[kind]) + upper, group_rows(container, group)
         if stated != found:
             notes.append(
                 Note(
