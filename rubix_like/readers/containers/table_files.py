@@ -115,7 +115,7 @@ def open_fits_tables(path: Path) -> Iterator[ColumnContainer]:
             file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
             header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
-            named = {hdu.name or f"HDU{file.index_of(hdu)}": hdu for hdu in hdus}
+            named: dict[str, Any] = {hdu.name or f"HDU{file.index_of(hdu)}": hdu for hdu in hdus}
             tables = {name: _fits_columns(hdu) for name, hdu in named.items()}
             units = {
                 f"{name}/{column.name}": column.unit

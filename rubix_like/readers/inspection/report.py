@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,16 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
         try:
             field_map = find_field_map(settings, container, kind)
         except ValueError as error:
-            start = "" if kind == TABLE or settings.reader != AUTO else _skeleton(container)
+            start = ""
+            if kind != TABLE and settings.reader == AUTO:
+                with suppress(ValueError):
+                    start = skeleton(container)
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
             check_parts(container, field_map)
             snapshot = Snapshot(container, field_map, read_epoch(container, field_map))
-            groups = tuple(rows for family in FAMILIES for rows in find_rows(snapshot, family))
+            groups = [rows for family in FAMILIES for rows in find_rows(snapshot, family)]
         except ValueError as error:
             return Inspection(facts, problems=(str(error),), structure=_structure(container))
         return _inspect(snapshot, groups, facts, settings, section)
@@ -109,13 +113,6 @@ def _structure(container: AbstractContainer) -> tuple[str, ...]:
         return (str(error),)
 
 
-def _skeleton(container: AbstractContainer) -> str:
-    try:
-        return skeleton(container)
-    except ValueError:
-        return ""
-
-
 def _inspect(
     snapshot: Snapshot,
     groups: Sequence[GroupRows],
@@ -126,7 +123,11 @@ def _inspect(
     reports = [report_group(rows) for rows in groups]
     problems = [text for report in reports for text in report.problems]
     if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
-        problems += _without_stars(snapshot) if not snapshot.count("stars") else [_no_stars(snapshot)]
+        named = snapshot.field_map.stars.groups
+        there = [group for group in named if dataset_names(snapshot.container, group)]
+        unknown = [f"{group}: {found.text}" for group in there for found in required(snapshot, "stars", group)]
+        is_empty = not snapshot.count("stars")
+        problems += (unknown if is_empty else []) or [f"no stars ({' or '.join(named)})"]
     selection, notes, problem = ("", (), "") if problems else _selection(snapshot, settings)
     problems += [problem] if problem else []
     needed = {key: value for report in reports for key, value in report.needed.items()}
@@ -140,17 +141,6 @@ def _inspect(
         format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
         notes=notes,
     )
-
-
-def _no_stars(snapshot: Snapshot) -> str:
-    return f"no stars ({' or '.join(snapshot.field_map.stars.groups)})"
-
-
-def _without_stars(snapshot: Snapshot) -> list[str]:
-    """Why no group has rows of stars: nothing in it is known, or it is not there."""
-    groups = [group for group in snapshot.field_map.stars.groups if dataset_names(snapshot.container, group)]
-    texts = [f"{group}: {found.text}" for group in groups for found in required(snapshot, "stars", group)]
-    return texts or [_no_stars(snapshot)]
 
 
 def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, tuple[str, ...], str]:
@@ -205,26 +195,17 @@ def _facts(snapshot: Snapshot) -> dict[str, str]:
             "redshift": f"{round(epoch.redshift, 6):g} (scale factor a = {epoch.scale_factor:.6g})",
             "age then": f"{epoch.universe_age / 1e9:.4g} Gyr since the Big Bang",
         }
-    elif _is_stated(snapshot, header.time):
+    elif first_number(snapshot.container, header.time) is not None:
         facts["time"] = f"{epoch.time:g} as stored"
-    if epoch.cosmology is not None or _is_stated(snapshot, header.h):
+    if epoch.cosmology is not None or first_number(snapshot.container, header.h) is not None:
         facts["h"] = f"{epoch.h:g}"
-    return facts | {"cosmology": epoch.cosmology_text, "periodic box": _box(snapshot)}
-
-
-def _is_stated(snapshot: Snapshot, places: tuple[str, ...]) -> bool:
-    return first_number(snapshot.container, places) is not None
-
-
-def _box(snapshot: Snapshot) -> str:
-    stored = snapshot.epoch.box_size
-    if stored is None:
-        return "none"
-    try:
-        sides = [side * snapshot.length for side in stored]
-        return f"{side_words(stored)} x {snapshot.length:.6g} kpc = {side_words(sides)} kpc"
-    except ValueError:
-        return f"{side_words(stored)} in the unit of the positions"
+    box = "none"
+    if epoch.box_size is not None:
+        box = f"{side_words(epoch.box_size)} in the unit of the positions"
+        with suppress(ValueError):
+            sides = [side * snapshot.length for side in epoch.box_size]
+            box = f"{side_words(epoch.box_size)} x {snapshot.length:.6g} kpc = {side_words(sides)} kpc"
+    return facts | {"cosmology": epoch.cosmology_text, "periodic box": box}
 
 
 def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:
