@@ -36,7 +36,6 @@ def run_sample(options: argparse.Namespace) -> None:
 
 
 def _config(options: argparse.Namespace) -> RunConfig:
-    """The configuration, with JAX set up for it."""
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up_jax("float64")
     return config

@@ -296,7 +296,14 @@ def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str
     """A hint at what unknown words of a command may mean: an option in its `usage`, or, where it takes settings, one of
     these; empty where nothing is near."""
     hints = []
-    for word, value in _pairs(words):
+    pairs: list[tuple[str, str]] = []  # `--name value`, `--name=value`, `name=value`
+    for word in words:
+        name, equals, value = word.partition("=")
+        if pairs and not word.startswith("-") and not equals and not pairs[-1][1]:
+            pairs[-1] = (pairs[-1][0], word)
+        else:
+            pairs.append((name, value))
+    for word, value in pairs:
         name = word.lstrip("-")
         keys = [] if section is None else _keys(name, section)
         options = nearest_words(name, re.findall(r"--([a-z-]+)", usage), 1) if word.startswith("--") else []
@@ -305,18 +312,6 @@ def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str
         elif keys:
             hints.append(_setting(keys, value))
     return f"; did you mean {', '.join(dict.fromkeys(hints))}?" if hints else ""
-
-
-def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Words with their values: `--name value`, `--name=value`, `name=value`; an empty one where there is none."""
-    found: list[tuple[str, str]] = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if found and not word.startswith("-") and not equals and not found[-1][1]:
-            found[-1] = (found[-1][0], word)
-        else:
-            found.append((name, value))
-    return found
 
 
 def _keys(word: str, section: str) -> list[str]:

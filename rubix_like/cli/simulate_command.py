@@ -41,7 +41,6 @@ def run_simulations(options: argparse.Namespace) -> None:
 
 
 def _lines(made: Simulations) -> list[str]:
-    """How many there are, and what was random."""
     size = " x ".join(map(str, made.mask.shape))
     kept = f" ({len(made) - made.n_kept} new, {made.n_kept} kept)" if made.n_kept else ""
     lines = [f"{counted(len(made), 'simulation')}{kept}: cubes of {size} (y, x, wavelength)"]

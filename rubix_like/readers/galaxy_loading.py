@@ -412,7 +412,6 @@ def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
 
 
 def _run_of(source: ConfigSource) -> RunConfig:
-    """The configuration of a run, or one for a file of particles."""
     path = Path(source) if isinstance(source, str | Path) else Path()
     if not isinstance(source, str | Path) or path.suffix in SUFFIXES or not (path.suffix or path.exists()):
         run = load_config(source)

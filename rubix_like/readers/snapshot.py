@@ -280,7 +280,6 @@ def _info(
     notes: tuple[str, ...],
     gas_notes: tuple[str, ...] = (),
 ) -> GalaxyInfo:
-    """What is known of the galaxy beside its particles."""
     selected, snapshot = columns.selected, columns.selected.snapshot
     epoch = snapshot.epoch
     n_lacking = selected.count_without("stars", "initial_mass")

@@ -100,7 +100,6 @@ class AbstractProgram(ABC):
 
     @property
     def _in_one_program(self) -> str:
-        """Words for `check`, nothing for one observation."""
         return f",{self._for_whom} in one program" if len(self.pipelines) > 1 else ""
 
     def words_of(self, pointing: int) -> str:
@@ -255,7 +254,6 @@ class SlabProgram(AbstractProgram):
         progress: Progress,
         words: str,
     ) -> list[Sums]:
-        """The sums of all slabs for each of the views."""
         n_stars, n_slab, mesh = self.parts.n_stars, self.cuts.n_slab, self._mesh
         slabs = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}"
         where = f"{counted(mesh.size, 'device')}{of_processes(mesh)}"
@@ -323,5 +321,4 @@ def check_columns(sample: Galaxy, team: AbstractProcessGroup) -> None:
 
 
 def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
-    """Slabs on the mesh, all of the same size."""
     return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas is not None, size=cuts.size)

@@ -163,7 +163,6 @@ def run(
 
 
 def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractProcessGroup) -> None:
-    """The end of a run in words, where its progress is shown."""
     if not any(team.exchange(lambda: progress.stream is not None)):
         return
     sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
@@ -528,7 +527,6 @@ def _observed(prepared: PreparedCube, progress: Progress) -> Iterator[Cube | Sha
 
 
 def _with_fitted_maps(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
-    """The cubes of an observation, their velocity distributions fitted."""
     for which, cube in prepared.observer.cubes(progress):
         if cube.maps is None or cube.maps.velocity is None:
             yield cube
@@ -599,7 +597,6 @@ def check_lines(prepared: Prepared) -> list[str]:
 
 
 def _memory_line(prepared: Prepared) -> str:
-    """The memory that the process will take, with the making of a synthetic galaxy, and what there is."""
     info, need, making = prepared.info, prepared.need, None
     if isinstance(prepared.config.galaxy, SyntheticReader):
         making = making_bytes(info.n_stars + info.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
@@ -611,7 +608,6 @@ def _memory_line(prepared: Prepared) -> str:
 
 
 def _layout_words(pipeline: Pipeline) -> str:
-    """The share that each device paints and keeps, in words."""
     layout, split = pipeline.layout, pipeline.layout.split
     apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
     kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
@@ -619,7 +615,6 @@ def _layout_words(pipeline: Pipeline) -> str:
 
 
 def _file_lines(prepared: Prepared) -> list[str]:
-    """Lines on where each pointing looks and what is written."""
     files = output_files(prepared.config, prepared.config.output.path)
     lines = [
         f"pointing    {pointing.name}: RA {pointing.center[0]:.6f}, Dec {pointing.center[1]:+.6f} deg "
@@ -640,7 +635,6 @@ def _file_lines(prepared: Prepared) -> list[str]:
 
 
 def _maps_lines(prepared: Prepared) -> list[str]:
-    """The maps beside the cube, in words."""
     axes = prepared.pipeline.frame.products
     if axes is None:
         reason = why_no_maps(prepared.config)

@@ -328,7 +328,6 @@ def planned_dust_lines(meta: Mapping[str, Any], counters: SourceCounters | None 
 
 
 def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list[str]:
-    """The dust of the gas particles."""
     if "dust_kind" not in meta:
         return []
     what = f"Dust of the gas: curve {meta['dust_gas_curve']}, {_r_v(meta, 'dust_gas')}"

@@ -154,7 +154,6 @@ def held(build: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _package_functions() -> Iterator[Any]:
-    """The jitted functions of the package's modules."""
     jitted = type(jax.jit(len))
     modules = {name: vars(module) for name, module in list(sys.modules.items()) if name.startswith("rubix_like.")}
     for name, members in modules.items():

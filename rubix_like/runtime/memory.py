@@ -159,7 +159,6 @@ def _groups(membership: Path, root: Path) -> Iterator[Path]:
 
 
 def _room(group: Path) -> int | None:
-    """Bytes that one group has left."""
     for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         bound = _number(group / limit)
         current = _number(group / used)

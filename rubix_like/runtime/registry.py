@@ -147,7 +147,6 @@ def exits_as_errors() -> Iterator[None]:
 
 
 def _installed_plug_ins() -> list[EntryPoint]:
-    """The entry points of all groups of plug-ins."""
     every = entry_points()
     return [entry for group in every.groups if group.startswith("rubix_like.") for entry in every.select(group=group)]
 

@@ -144,7 +144,6 @@ def _member(group: h5py.Group, name: str) -> Any:
 
 
 def _attribute(found: Any, name: str, path: Path) -> Any:
-    """An attribute; a dataset of one value counts as one of its group."""
     if name not in found.attrs:
         dataset = _member(found, name) if isinstance(found, h5py.Group) else None
         if not isinstance(dataset, h5py.Dataset) or dataset.shape not in {(), (1,)}:

@@ -202,7 +202,6 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
 
 
 def _is_fits(head: bytes) -> bool:
-    """A FITS file, maybe compressed by gzip."""
     if head[:2] == GZIP:
         try:
             head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, 80)

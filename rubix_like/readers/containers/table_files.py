@@ -50,8 +50,6 @@ def _table_container(
 
 
 def _guarded(columns: Columns, place: str) -> Columns:
-    """The columns with one error for all that may be wrong with the file."""
-
     def guard(read: Callable[..., Any]) -> Callable[..., Any]:
         def guarded(name: str, *rows: int) -> Any:
             try:

@@ -74,7 +74,6 @@ REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas":
 
 
 def _as_places(value: object) -> object:
-    """Names of attributes, or numbers in their place."""
     places = as_tuple(value)
     return tuple(map(str, places)) if isinstance(places, tuple) else places
 

@@ -256,7 +256,6 @@ def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> s
 
 
 def _columns(snapshot: Snapshot, family: Family, group: str, quantities: Sequence[str]) -> str:
-    """The settings that name the columns of a table, and which columns there are to name."""
     key = "columns" if family == "stars" else "gas"
     examples = [f"{name}: {_EXAMPLES.get(name, '...')}" for name in quantities]
     unused = ", ".join(unused_datasets(snapshot, family, group)) or "none"

@@ -157,7 +157,6 @@ def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, tuple
 
 
 def _implausible(selected: Selected, settings: SnapshotReader) -> tuple[str, ...]:
-    """Sentences on numbers that no galaxy has, by a sample of the selected particles."""
     snapshot, stars = selected.snapshot, _sample(selected, "stars")
     unknown = np.full(len(stars["mass"]), np.nan)
     center = selected.center

@@ -130,7 +130,6 @@ def _row(catalogue: AbstractContainer, group: str, dataset: str, number: int) ->
 
 
 def _total(catalogue: AbstractContainer, group: str, dataset: str, start: int, stop: int) -> Int[ndarray, " type"]:
-    """The sum of the rows `start` to `stop`, by particle type."""
     total = np.zeros(catalogue.shape(group, dataset)[1], dtype=np.int64)
     for first in range(start, stop, SLAB_ROWS):
         total += np.asarray(catalogue.read(group, dataset, first, min(first + SLAB_ROWS, stop))).sum(
@@ -179,7 +178,6 @@ def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEnt
 
 
 def _check_stars(catalogue: AbstractContainer, entry: CatalogueEntry, snapshot: Snapshot) -> None:
-    """The halo or subhalo has particles of a type that counts as stars."""
     kinds = [int(group[-1]) for group in snapshot.groups("stars") if group[-1:].isdigit()]
     own = [kind for kind in kinds if kind < entry.length.size]
     if not own or entry.length[own].any():
@@ -227,7 +225,6 @@ def with_numbers(
 def _carry(
     snapshot: Snapshot, family: Family, kind: Kind, number: int, sign: bool, start: int, stop: int
 ) -> Bool[ndarray, " row"]:
-    """Which of these rows carry the number."""
     stored = read_numbers(snapshot, family, kind, start, stop)
     return (stored if sign else np.abs(stored)) == number
 

@@ -171,7 +171,6 @@ def select(
 
 
 def _candidates(snapshot: Snapshot, family: Family, entry: CatalogueEntry | None) -> RowRanges:
-    """All rows, or those that the catalogue gives."""
     if entry is None:
         return row_range(0, snapshot.count(family))
     parts, first = [], 0
@@ -183,7 +182,6 @@ def _candidates(snapshot: Snapshot, family: Family, entry: CatalogueEntry | None
 
 
 def _kept(snapshot: Snapshot, family: Family, rows: RowRanges, report: Report, team: AbstractProcessGroup) -> RowRanges:
-    """The rows that the field map's `keep` leaves."""
     keep = snapshot.field_map.family(family).keep
     if keep is None:
         return rows
@@ -208,7 +206,6 @@ def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
 
 
 def _lie(snapshot: Snapshot, family: Family, region: Region, start: int, stop: int) -> Bool[ndarray, " row"]:
-    """Which of these rows lie in the region."""
     return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
 
 

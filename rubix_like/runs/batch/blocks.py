@@ -315,7 +315,6 @@ def _observe_entry(
 
 
 def _ended(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
-    """How an entry ended."""
     try:
         with explained_exhaustion():
             cube = put_together(write_results(prepared, entry.path, Progress()).cube)

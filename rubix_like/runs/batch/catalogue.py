@@ -207,7 +207,6 @@ def _left(
 
 
 def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
-    """Observe the entries that are left, in this process or by blocks."""
     galaxies = [galaxy for part in left for galaxy in part]
     if how.executor is None or not galaxies:
         observe_galaxies(work, galaxies)
@@ -220,7 +219,6 @@ def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], ho
 
 
 def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
-    """All blocks to the executor, each taken back as it ends."""
     terms = Terms.here(with_picture=work.with_picture)
     waiting: dict[Future, tuple[Entry, ...]] = {}
     try:

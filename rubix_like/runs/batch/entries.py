@@ -265,7 +265,6 @@ def read_entries(
 
 
 def _joined(row: Row, view: Row) -> Row:
-    """The settings that a galaxy and a view change together."""
     place = f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
     name = f"{row.name}_{view.name}" if view.name else row.name
     return Row(place, name, {**row.settings, **view.settings})

@@ -220,7 +220,6 @@ def remove_abandoned(paths: Iterable[Path]) -> None:
 
 
 def _temporaries(paths: Iterable[Path]) -> list[tuple[Path, re.Match[str]]]:
-    """Temporary files of these, with the parts of their names."""
     wanted = {(path.parent, path.name) for path in paths}
     return [
         (temporary, found)
@@ -253,7 +252,6 @@ def _host() -> str:
 
 
 def _reason(folder: Path, error: OSError) -> str:
-    """What went wrong in words, and the remedy."""
     code = _error_number(error)
     short_write = " requested and " in str(error)  # numpy's own words, without an error number
     if code in _NO_SPACE or short_write:

@@ -91,7 +91,6 @@ def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
 
 
 def _fields(value: Any) -> list[Any]:
-    """What a record holds, in the order in which its class takes it."""
     if is_dataclass(value):
         return [getattr(value, field.name) for field in fields(value)]
     if isinstance(value, tuple):
