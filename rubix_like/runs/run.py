@@ -157,20 +157,13 @@ def run(
     path = Path(config.output.path if output is None else expect_path(output, "output"))
     group = team or SINGLE
     progress = progress_here(quiet if group.number == 0 else True)
-    result = compute(config, path, progress, group, read, overwrite=overwrite)
-    _say(result, config, progress, group)
-    return put_together(result.cube) if team is None else result.cube
-
-
-def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractProcessGroup) -> None:
-    if not any(team.exchange(lambda: progress.stream is not None)):
-        return
-    sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
-    cube, path, others, remarks = result
-    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
-    lines += missing_maps_lines(config)
-    if progress.stream is not None:
-        print(*lines, sep="\n", file=progress.stream, flush=True)
+    cube, path, others, remarks = compute(config, path, progress, group, read, overwrite=overwrite)
+    if any(group.exchange(lambda: progress.stream is not None)):
+        sums = sums_of(cube, group) if isinstance(cube, ShardedCube) else None
+        if progress.stream is not None:
+            lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
+            print(*lines, *missing_maps_lines(config), sep="\n", file=progress.stream, flush=True)
+    return put_together(cube) if team is None else cube
 
 
 def prepare(
@@ -230,26 +223,19 @@ def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
     return replace(prepared, config=config, observer=observer, need=_need(config, path, observer))
 
 
-def _waiting_bytes(config: RunConfig, path: Path) -> int:
-    """Bytes of the cubes of pointings that wait for their mosaic; 0 where there is none."""
-    files = output_files(config, path)
-    return sum(cube_bytes(config, file.n_voxel) for file in files[:-1]) if files[-1].is_mosaic else 0
-
-
 def _need(config: RunConfig, path: Path, observer: Observer) -> MemoryNeed:
     """The memory that the run takes here: one pointing at a time, on top of the finished ones that wait for the
     mosaic."""
     files, layout = output_files(config, path), observer.pipeline.layout
-    own = files[0]
-    mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
-    writing = writing_bytes(own.n_bytes, own.packing) + expected_maps_size(observer.pipeline)
+    first, last = files[0], files[-1]
+    mask = first.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
+    writing = writing_bytes(first.n_bytes, first.packing) + expected_maps_size(observer.pipeline)
     need = observer.program.need(mask + writing)
-    if not files[-1].is_mosaic:
+    if not last.is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(
-        need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes, own.packing))
-    )
+    mosaic = sum(waiting) + writing_bytes(last.n_bytes, first.packing)
+    return replace(need, host=max(need.host + sum(waiting[:-2]), mosaic))
 
 
 def compute(
@@ -291,9 +277,13 @@ def compute(
 def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
     """The memory that each observation of cubes that are made at a time takes, with what waits for the mosaics of the
     others, and its devices."""
-    every = [(part, cube.path) for cube in cubes for part in cube.parts]
-    waiting = [_waiting_bytes(part.config, path) for part, path in every]
-    for (part, _), bytes_here in zip(every, waiting, strict=True):
+    parts, waiting = [part for cube in cubes for part in cube.parts], []
+    for cube in cubes:
+        for part in cube.parts:
+            files = output_files(part.config, cube.path)
+            n_voxels = [file.n_voxel for file in files[:-1]] if files[-1].is_mosaic else []
+            waiting.append(sum(cube_bytes(part.config, n_voxel) for n_voxel in n_voxels))
+    for part, bytes_here in zip(parts, waiting, strict=True):
         yield replace(part.need, host=part.need.host + sum(waiting) - bytes_here), part.pipeline.mesh
 
 
