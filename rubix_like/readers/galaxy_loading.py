@@ -70,13 +70,6 @@ MISSING: str = "missing"
 """What `GalaxyInfo.initial_mass` is where birth masses are to be filled in, followed by `share_of` the stars."""
 
 
-def birth_mass_origin(library: SSPLibrary) -> str:
-    """Where birth masses come from that a file has not, in a few words."""
-    if library.surviving_fraction is None:
-        return f"taken equal to the current mass ({library.name} has no surviving fractions)"
-    return f"current mass over the surviving fraction of {library.name}"
-
-
 def _with_birth_mass(galaxy: Galaxy, mass: Float[np.ndarray, " particle"]) -> Galaxy:
     leaf = jax.device_put(np.array(mass, jax.dtypes.canonicalize_dtype(float)))
     return Galaxy(stars=dataclasses.replace(galaxy.stars, initial_mass=leaf), gas=galaxy.gas)
@@ -89,7 +82,9 @@ def share_of(n_lacking: int, n_stars: int) -> str:
 
 def with_birth_mass_origin(info: GalaxyInfo, library: SSPLibrary, share: str) -> GalaxyInfo:
     """Return the info with the origin of birth masses, also as a note; `share` says how many stars lack them."""
-    text = birth_mass_origin(library)
+    text = f"current mass over the surviving fraction of {library.name}"
+    if library.surviving_fraction is None:
+        text = f"taken equal to the current mass ({library.name} has no surviving fractions)"
     note = Note("galaxy.birth_mass", f"the file has no birth masses{' of some stars' if share else ''}: {text}{share}")
     return dataclasses.replace(info, initial_mass=text + share, notes=(*info.notes, note))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -161,7 +160,10 @@ def select(
         left_out[family] = numbered.count - kept.count
         notes = (*notes, *_untold(snapshot, family))
         for region in regions:
-            lie = partial(_lie, snapshot, family, region)
+
+            def lie(start: int, stop: int, family: Family = family, region: Region = region) -> Bool[ndarray, " row"]:
+                return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
+
             passed = filtered(kept, lie, f"positions of {family} read", report, team)
             if family == "stars" and kept.count and not passed.count:
                 raise ValueError(_nothing_in(snapshot, region, kept, team))
@@ -203,10 +205,6 @@ def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
             "selection.not_told", f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}", WARNING
         ),
     )
-
-
-def _lie(snapshot: Snapshot, family: Family, region: Region, start: int, stop: int) -> Bool[ndarray, " row"]:
-    return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
 
 
 def _nothing_in(snapshot: Snapshot, region: Region, rows: RowRanges, team: AbstractProcessGroup) -> str:
