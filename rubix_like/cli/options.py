@@ -83,22 +83,23 @@ CATALOGUE = Group(
 )
 """The options of a catalogue."""
 
-FIT: Options = {
+_INFERENCE: Options = {
     **_CONFIG,
     "--data": {"metavar": "CUBE", "help": "the observed cube (default: fit.data)"},
-    "--output": {"metavar": "PATH", "help": "the result's file, .h5 (default: fit.output)"},
     "--overwrite": {"action": "store_true", "help": _OVERWRITE},
     "--restart": {"action": "store_true", "help": "start from scratch, also if there is a checkpoint"},
+}
+
+FIT: Options = {
+    **_INFERENCE,
+    "--output": {"metavar": "PATH", "help": "the result's file, .h5 (default: fit.output)"},
     "--plot": {"action": "store_true", "help": "also draw steps, spectra, maps and parameters as PNG"},
 }
 
 SAMPLE: Options = {
-    **_CONFIG,
-    "--data": {"metavar": "CUBE", "help": "the observed cube (default: fit.data)"},
+    **_INFERENCE,
     "--fitted": {"metavar": "FIT", "help": "the result of a fit to begin at (default: fit first)"},
     "--output": {"metavar": "PATH", "help": "the result's file, .h5 (default: fit.sampling.output)"},
-    "--overwrite": {"action": "store_true", "help": _OVERWRITE},
-    "--restart": {"action": "store_true", "help": "start from scratch, also if there is a checkpoint"},
     "--plot": {"action": "store_true", "help": "also draw corner, traces and predictions as PNG"},
 }
 

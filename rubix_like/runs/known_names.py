@@ -153,7 +153,12 @@ def reader_rows() -> Rows:
     readers = member_rows(READERS)
     taken = {name for name, _ in readers}
     readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, HDF5), by the names of their columns"))
-    return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
+    for name in (name for name in field_map_names() if name not in taken):
+        try:
+            readers.append((name, load_field_map(name).title))
+        except ConfigError as error:
+            readers.append((name, f"cannot be used: {error}"))
+    return readers
 
 
 def member_rows(registry: Registry) -> Rows:
@@ -179,13 +184,6 @@ def _docstring_at(place: str) -> str:
     source = resources.files(package).joinpath(*inner, f"{last}.py").read_bytes()
     named = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     return ast.get_docstring(next(node for node in named if node.name == attribute)) or ""
-
-
-def _title(name: str) -> str:
-    try:
-        return load_field_map(name).title
-    except ConfigError as error:
-        return f"cannot be used: {error}"
 
 
 COLUMNS: tuple[str, ...] = (

@@ -279,8 +279,8 @@ class SlabProgram(AbstractProgram):
         """The bytes that a pass takes of each device, with the fields of the other pointings."""
         add, rounded, finish = programs.add, programs.rounded, programs.finish
         n_others, fields = self.n_pass - 1, (self.n_pass - 1) * _field_bytes(self.programs)
-        n_own = self._mesh.shape[DATA_AXIS] // self.n_process
-        summing = device_bytes(add) + n_others * _result_bytes(add) + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
+        n_here = self._mesh.shape[DATA_AXIS] // self.n_process
+        summing = device_bytes(add) + n_others * _result_bytes(add) + self.cuts.size * BYTES_PER_PLACED_STAR // n_here
         finishing = device_bytes(finish) + n_others * _result_bytes(rounded)
         return max(summing, self.n_pass * device_bytes(rounded), finishing) + fields
 
@@ -312,12 +312,12 @@ def of_processes(mesh: Mesh) -> str:
 def check_columns(sample: Galaxy, team: AbstractProcessGroup) -> None:
     """Raise ValueError where the particles of some process have other columns: all compile the same."""
     found = team.exchange(lambda: columns_of(sample))
-    different = [number for number, own in enumerate(found) if own != found[0]]
-    if different:
-        raise ValueError(
-            f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {found[different[0]]} in "
-            f"process {different[0]}"
-        )
+    for number, columns in enumerate(found):
+        if columns != found[0]:
+            raise ValueError(
+                f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {columns} in process "
+                f"{number}"
+            )
 
 
 def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
