@@ -146,10 +146,7 @@ PLOT: Options = {
         "metavar": "FILE",
         "help": "FITS file with 2-D maps to draw as well (default: CUBE_maps.fits if it exists)",
     },
-    "--html": {
-        "action": "store_true",
-        "help": "write one self-contained interactive page instead of a picture",
-    },
+    "--html": {"action": "store_true", "help": "write one self-contained interactive page instead of a picture"},
     "--overwrite": {"action": "store_true", "help": _OVERWRITE},
 }
 
@@ -201,19 +198,13 @@ NEW: Options = {
     "--overwrite": {"action": "store_true", "help": "replace a file that is there"},
 }
 
-COMPLETION: Options = {
-    "shell": {"metavar": "SHELL", "help": "bash, zsh or fish"},
-}
+COMPLETION: Options = {"shell": {"metavar": "SHELL", "help": "bash, zsh or fish"}}
 
 _KINDS = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "products", "lines")
 
-LIST: Options = {
-    "kind": {"choices": (*_KINDS, "kernels", "samplers", "executors", "notes")},
-}
+LIST: Options = {"kind": {"choices": (*_KINDS, "kernels", "samplers", "executors", "notes")}}
 
-LIBRARY: Options = {
-    "name": {"help": "a name from `rubix-like ssp list`, or a path"},
-}
+LIBRARY: Options = {"name": {"help": "a name from `rubix-like ssp list`, or a path"}}
 
 GET: Options = {
     "name": {"help": "bc03-miles, bc03-lr (both fetched) or fsps (computed with python-fsps)"},
@@ -226,9 +217,7 @@ IMPORT: Options = {
     "--overwrite": {"action": "store_true", "help": "replace what has this name"},
 }
 
-TABLE: Options = {
-    "name": {"help": "a name from `rubix-like nebular list`, or a path"},
-}
+TABLE: Options = {"name": {"help": "a name from `rubix-like nebular list`, or a path"}}
 
 GET_TABLE: Options = {
     "name": {"help": "nlr, bagpipes (both fetched) or fsps (read from the folder $SPS_HOME)"},

@@ -10,16 +10,7 @@ from importlib import resources
 import numpy as np
 
 from rubix_like.config import InstrumentSettings, load_pipeline
-from rubix_like.config.plug_ins import (
-    EXECUTORS,
-    FIELDS,
-    KERNELS,
-    PRODUCTS,
-    READERS,
-    SAMPLERS,
-    TABLE,
-    field_map_names,
-)
+from rubix_like.config.plug_ins import EXECUTORS, FIELDS, KERNELS, PRODUCTS, READERS, SAMPLERS, TABLE, field_map_names
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.config.sections.pipeline import LISTS
 from rubix_like.config.sections.wavelength import STEP_UNITS
@@ -104,8 +95,7 @@ def list_pipelines() -> Listing:
 def list_stages() -> Listing:
     """The fields, stages and sources that a pipeline can have."""
     return _listing(
-        "Stages",
-        [(name, f"{kind}: {text}") for kind, members in LISTS.items() for name, text in member_rows(members)],
+        "Stages", [(name, f"{kind}: {text}") for kind, members in LISTS.items() for name, text in member_rows(members)]
     )
 
 

@@ -247,12 +247,7 @@ class SlabProgram(AbstractProgram):
         return zip(self._pass(*painting, inputs, progress, words), inputs, strict=True)
 
     def _pass(
-        self,
-        pass_: ParticlePass,
-        programs: SlabPrograms,
-        views: list[PassInputs],
-        progress: Progress,
-        words: str,
+        self, pass_: ParticlePass, programs: SlabPrograms, views: list[PassInputs], progress: Progress, words: str
     ) -> list[Sums]:
         n_stars, n_slab, mesh = self.parts.n_stars, self.cuts.n_slab, self._mesh
         slabs = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}"

@@ -27,12 +27,7 @@ from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.census import Census, CensusRules
-from rubix_like.forward.pipeline import (
-    Pipeline,
-    alike_groups,
-    named_pipeline,
-    plan_together,
-)
+from rubix_like.forward.pipeline import Pipeline, alike_groups, named_pipeline, plan_together
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.observers import Observer, compile_program, of_processes
@@ -167,11 +162,7 @@ def run(
 
 
 def prepare(
-    config: RunConfig,
-    progress: Progress,
-    path: Path | None = None,
-    team: AbstractProcessGroup = SINGLE,
-    name: str = "",
+    config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE, name: str = ""
 ) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 

@@ -114,10 +114,7 @@ def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
         side, whole = _WIDEST * preset.pixel_scale, " x ".join(f"{side:g}" for side in preset.fov)
         field = f"  fov: {side:g} arcsec    # {_WIDEST} x {_WIDEST} spaxels; the whole field is {whole} arcsec\n"
     rest = _REST.format(
-        instrument=instrument,
-        telescope=preset.telescope or "preset",
-        field=field,
-        cube=_in_yaml(f"{path.stem}.fits"),
+        instrument=instrument, telescope=preset.telescope or "preset", field=field, cube=_in_yaml(f"{path.stem}.fits")
     )
     return head + _GALAXIES[is_synthetic].format(path=_in_yaml(galaxy), found=found, more=more) + rest
 

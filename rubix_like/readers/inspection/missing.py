@@ -122,11 +122,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_EXAMPLES = {
-    "position": "[..., ..., ...]",
-    "velocity": "[..., ..., ...]",
-    "age": "{column: ..., unit: Gyr}",
-}
+_EXAMPLES = {"position": "[..., ..., ...]", "velocity": "[..., ..., ...]", "age": "{column: ..., unit: Gyr}"}
 """How the columns of a quantity are named in the settings."""
 
 

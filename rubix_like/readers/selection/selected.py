@@ -104,12 +104,7 @@ class Selected:
         return sum(count for group, count in groups if quantity not in self.snapshot.quantities(family, group))
 
     def read(
-        self,
-        family: Family,
-        start: int,
-        stop: int,
-        quantities: Collection[str] | None = None,
-        report: Report = silent,
+        self, family: Family, start: int, stop: int, quantities: Collection[str] | None = None, report: Report = silent
     ) -> Table:
         """Columns (float64, our units) of the `start`-th to `stop`-th (exclusive) selected particles.
 
