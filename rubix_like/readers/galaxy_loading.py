@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast, runtime_checkable
+from typing import Any, NoReturn, cast
 
 import jax
 import numpy as np
@@ -112,19 +112,9 @@ def _place(
     return left, place - left
 
 
-@runtime_checkable
-class HasSmoothing(Protocol):
-    """The settings of a reader whose file may keep smoothing lengths of stars."""
-
-    smoothing_length: Any
-    neighbours: Any
-
-
 def smoothing_choice(run: RunConfig) -> tuple[SmoothingChoice, int]:
     """`galaxy.smoothing_length` and `galaxy.neighbours`, or their defaults for a reader without these keys."""
-    if isinstance(run.galaxy, HasSmoothing):
-        return run.galaxy.smoothing_length, run.galaxy.neighbours
-    return "auto", NEIGHBOURS
+    return getattr(run.galaxy, "smoothing_length", "auto"), getattr(run.galaxy, "neighbours", NEIGHBOURS)
 
 
 def neighbour_distance(position: Float[ndarray, "particle 3"], number: int) -> Float[ndarray, " particle"]:
@@ -218,21 +208,15 @@ def _with_lengths(galaxy: Galaxy, lengths: Any) -> Galaxy:
 
 @dataclass(frozen=True)
 class CheckedParts:
-    """Parts from a file, each validated and its birth masses completed by the surviving fractions of `library`."""
+    """Parts from a file, each validated and its birth masses completed by the surviving fractions of `library`.
+
+    `library` is None where the file has all birth masses.
+    """
 
     parts: GalaxyParts
     library: SSPLibrary | None
     info: GalaxyInfo
     run: RunConfig
-
-    @staticmethod
-    def from_parts(parts: GalaxyParts, library: SSPLibrary | None, run: RunConfig) -> "CheckedParts":
-        """The parts of the run's galaxy; `library`: None where the file has all birth masses."""
-        stored = smoothing_choice(run)[0] == "file"
-        info = replace(parts.info, smoothing_length="file") if stored else parts.info
-        if library is not None:
-            info = with_birth_mass_origin(info, library, info.initial_mass.removeprefix(MISSING))
-        return CheckedParts(parts, library, info, run)
 
     @property
     def n_stars(self) -> int:
@@ -263,16 +247,6 @@ def needs_all_stars(run: RunConfig) -> bool:
     """Whether smoothing lengths of the stars may depend on all of them."""
     choice, _ = smoothing_choice(run)
     return choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed")
-
-
-def check_smoothing_of_parts(run: RunConfig) -> None:
-    """Raise ConfigError where smoothing lengths of the stars depend on all of them."""
-    if needs_all_stars(run):
-        choice, _ = smoothing_choice(run)
-        raise ConfigError(
-            f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "
-            f"distances to neighbours need all stars at once"
-        )
 
 
 @exits_as_errors()
@@ -367,10 +341,21 @@ def _opened(
     if not isinstance(reader, SlabReader):
         yield team.each(lambda: GalaxyInMemory(*load(run, library=library)))
         return
-    check_smoothing_of_parts(run)
+    if needs_all_stars(run):
+        raise ConfigError(
+            f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got "
+            f"'{smoothing_choice(run)[0]}': distances to neighbours need all stars at once"
+        )
     with reader.open_galaxy(report, team) as parts:
-        lacking = parts.info.initial_mass.startswith(MISSING)
-        yield CheckedParts.from_parts(parts, team.each(lambda: library or load_ssp(run)) if lacking else None, run)
+        info = parts.info
+        if smoothing_choice(run)[0] == "file":
+            info = replace(info, smoothing_length="file")
+        if not info.initial_mass.startswith(MISSING):
+            yield CheckedParts(parts, None, info, run)
+            return
+        library = team.each(lambda: library or load_ssp(run))
+        info = with_birth_mass_origin(info, library, info.initial_mass.removeprefix(MISSING))
+        yield CheckedParts(parts, library, info, run)
 
 
 def has_more_stars(run: RunConfig, limit: int) -> bool:

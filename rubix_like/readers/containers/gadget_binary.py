@@ -83,13 +83,6 @@ LAYOUTS: dict[str, BlockLayout] = {
 """Blocks by their label in format 2, without its padding."""
 
 
-def parse_header(record: bytes, order: str) -> dict[str, Any]:
-    """The header's entries under their names in Gadget's HDF5 files; `order` is "<" or ">"."""
-    dtype = np.dtype([(name, order + kind, (count,) if count > 1 else ()) for name, kind, count in _HEADER])
-    stored = np.frombuffer(record, dtype=dtype, count=1)[0]
-    return {name: np.array(stored[name]) for name, _, _ in _HEADER}
-
-
 def standard_order(header: dict[str, Any]) -> tuple[str, ...]:
     """The blocks of a file of format 1, which has no labels: the order is fixed, the header says which there are."""
     counts, masses = header["NumPart_ThisFile"], header["MassTable"]
@@ -266,7 +259,9 @@ def _read_header(file: BinaryIO, name: str, order: str, records: list[_Record]) 
         came = f"{records[0].length} bytes" if records else "none"
         raise ValueError(f"{name}: Header: expected a record of {HEADER_BYTES} bytes, got {came}; {_AGAIN}")
     file.seek(records[0].offset)
-    header = parse_header(file.read(HEADER_BYTES), order)
+    dtype = np.dtype([(entry, order + kind, (count,) if count > 1 else ()) for entry, kind, count in _HEADER])
+    stored = np.frombuffer(file.read(HEADER_BYTES), dtype=dtype, count=1)[0]
+    header = {entry: np.array(stored[entry]) for entry, _, _ in _HEADER}
     if not header["NumPart_ThisFile"].any():
         raise ValueError(f"{name}: Header/NumPart_ThisFile: expected particles, got none; choose another snapshot")
     masses = header["MassTable"]

@@ -132,18 +132,6 @@ class FieldReport:
     problems: tuple[str, ...] = ()
 
 
-def report_fields(rows: GroupRows) -> tuple[FieldReport, ...]:
-    """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
-    snapshot, family, group = rows.snapshot, rows.family, rows.group
-    places = snapshot.places(family, group)
-    reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
-    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
-    if mass:
-        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
-        reports.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
-    return (*reports, *(_ages(snapshot, reports) if family == "stars" else ()))
-
-
 def without_name(snapshot: Snapshot, error: Exception) -> str:
     """The message of an error without the name of the file."""
     return str(error).removeprefix(f"{snapshot.container.name}: ")
@@ -333,7 +321,13 @@ def find_rows(snapshot: Snapshot, family: Family) -> list[GroupRows]:
 def report_group(rows: GroupRows) -> GroupReport:
     """All that can be said of a group; no value in it raises."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
-    fields = report_fields(rows)
+    places = snapshot.places(family, group)
+    fields = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
+    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
+    if mass:
+        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
+        fields.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
+    fields += _ages(snapshot, fields) if family == "stars" else ()
     slabs = [(start, min(start + SLAB_ROWS, rows.n_rows)) for start in range(0, rows.n_rows, SLAB_ROWS)]
     missing = missing_of_stars(snapshot, group) if family == "stars" else missing_of_gas(snapshot, group)
     shapes = {name: stored_shape(snapshot.container, group, name) for name in unused_datasets(snapshot, family, group)}
@@ -343,7 +337,7 @@ def report_group(rows: GroupRows) -> GroupReport:
         n_rows=rows.n_rows,
         n_left_out=sum(int(np.count_nonzero(~rows.kept(start, stop))) for start, stop in slabs),
         others=snapshot.others(family),
-        fields=fields,
+        fields=tuple(fields),
         light=light_of_gas(fields) if family == "gas" else (),
         notes=(
             *(Note("file.missing", found.text) for found in missing if not found.is_refused),
