@@ -83,10 +83,10 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 1860),
-        (docstrings_without_a_subject, 307),
-        (small_private_functions_that_are_called_once, 285),
-        (deep_imports_of_tests, 621),
+        (uses_of_own, 1694),
+        (docstrings_without_a_subject, 300),
+        (small_private_functions_that_are_called_once, 246),
+        (deep_imports_of_tests, 620),
     ],
 )
 def test_counts_that_only_fall(counted, most):
@@ -154,7 +154,7 @@ def test_only_commands_and_worker_processes_touch_the_configuration_of_jax():
         return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
 
     updates = [name for name, node in nodes(ast.Call) if target(node) in {"jax.config.update", "config.update"}]
-    assert set(updates) <= {"cli/jax_settings.py", "runs/batch/executors.py", "runtime/compiled_programs.py"}
+    assert set(updates) <= {"runs/batch/executors.py", "runtime/compiled_programs.py"}
     assigned = [name for name, node in nodes(ast.Assign) if "jax.config." in ast.unparse(node.targets[0])]
     assert assigned == []
 

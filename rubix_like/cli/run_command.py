@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import in_options, read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube_parts import ShardedCube, sums_of
@@ -29,6 +28,7 @@ from rubix_like.runs.run_files import (
     with_default_maps,
 )
 from rubix_like.runs.run_summary import closing_lines
+from rubix_like.runtime.compiled_programs import set_up_jax
 from rubix_like.runtime.files.outputs import beside, check_writable, given_files
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.memory import check_memory

@@ -17,12 +17,11 @@ from rubix_like.forward.programs import SlabPrograms, compile_programs, sum_slab
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.slabs import SlabCuts, columns_of, place_slabs, read_ahead
-from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, HeldGalaxy, Source
+from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
 from rubix_like.runs.run_summary import emitters
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
-from rubix_like.runtime.processes.process_group import AbstractProcessGroup
-from rubix_like.runtime.processes.shared_memory import least_memory
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup, least_memory
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.words import counted
 
@@ -140,7 +139,8 @@ def compile_program(source: Source, pipelines: Sequence[Pipeline]) -> AbstractPr
     """Compile for where the particles are, placed; all processes of the source's team do."""
     if isinstance(source, GalaxyInSlabs):
         return SlabProgram.build(source, pipelines)
-    return HeldProgram.build(source, pipelines)
+    compiled = PipelineGroup(pipelines).lower(source.galaxy).compile()
+    return HeldProgram(tuple(pipelines), source.team.size, source.galaxy, source.census.n_stars, compiled)
 
 
 @dataclass
@@ -151,12 +151,6 @@ class HeldProgram(AbstractProgram):
     galaxy: Galaxy
     n_stars: int
     compiled: Any
-
-    @classmethod
-    def build(cls, source: HeldGalaxy, pipelines: Sequence[Pipeline]) -> "HeldProgram":
-        """Compiled for particles that are placed."""
-        compiled = PipelineGroup(pipelines).lower(source.galaxy).compile()
-        return cls(tuple(pipelines), source.team.size, source.galaxy, source.census.n_stars, compiled)
 
     def begun(self) -> "HeldProgram":
         """Handed to the devices, but not waited for; several pointings wait."""

@@ -234,7 +234,19 @@ class Snapshot:
         `known`: quantities of these rows that have been read already, for fractions of them.
         """
         field, datasets = self.places(family, group)[quantity]
-        values = self._stored_quantity(quantity, field, group, datasets, start, stop, checked)
+        vector = quantity in VECTORS and not field.stack
+        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
+        values = np.stack(stored, axis=1) if field.stack else stored[0]
+        if field.at_least is not None:
+            values = np.maximum(values, field.at_least)
+        if field.divide_by is not None:
+            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
+            place = f"{self.container.name}: {group}/{field.divide_by}"
+            require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                values = values / divisor
+        if field.one_minus:
+            values = 1.0 - values
         factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
         whole: float | ndarray = 1.0
         if field.fraction_of is not None and field.fraction_of in known:
@@ -256,30 +268,6 @@ class Snapshot:
                 require(np.abs(values) <= 2 * sides, values, place, expected, remedy)
         return values
 
-    def _stored_quantity(
-        self,
-        quantity: str,
-        field: FieldSettings,
-        group: str,
-        datasets: tuple[str, ...],
-        start: int,
-        stop: int,
-        checked: bool,
-    ) -> ndarray:
-        """Rows of one quantity in the file's own unit."""
-        vector = quantity in VECTORS and not field.stack
-        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
-        values = np.stack(stored, axis=1) if field.stack else stored[0]
-        if field.at_least is not None:
-            values = np.maximum(values, field.at_least)
-        if field.divide_by is not None:
-            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
-            place = f"{self.container.name}: {group}/{field.divide_by}"
-            require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                values = values / divisor
-        return 1.0 - values if field.one_minus else values
-
     def _stored(
         self,
         group: str,
@@ -293,19 +281,6 @@ class Snapshot:
         """Rows of a dataset as float64: (N, 3) for a vector, else (N,), chosen columns added up."""
         place = f"{self.container.name}: {group}/{name}"
         shape = self.container.shape(group, name)
-        self._check_shape(place, shape, columns, vector)
-        raw = self.container.read(group, name, start, stop)
-        check_numbers(raw.dtype, place, self.field_map.title, decimals=self.field_map.is_known)
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
-            values = np.asarray(raw, dtype=np.float64)
-        remedy = "leave these particles out or download the file again"
-        require(np.isfinite(values) | (not checked), values, place, "finite values", remedy)
-        if columns is None or values.ndim == 1:
-            return values
-        with np.errstate(over="ignore"):
-            return values[:, list(columns)].sum(axis=1)
-
-    def _check_shape(self, place: str, shape: tuple[int, ...], columns: tuple[int, ...] | None, vector: bool) -> None:
         is_good, expected = shape[1:] == (), "(N,)"
         if vector:
             is_good, expected = shape[1:] == (3,), "(N, 3)"
@@ -317,6 +292,16 @@ class Snapshot:
             raise ValueError(
                 f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
             )
+        raw = self.container.read(group, name, start, stop)
+        check_numbers(raw.dtype, place, self.field_map.title, decimals=self.field_map.is_known)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
+            values = np.asarray(raw, dtype=np.float64)
+        remedy = "leave these particles out or download the file again"
+        require(np.isfinite(values) | (not checked), values, place, "finite values", remedy)
+        if columns is None or values.ndim == 1:
+            return values
+        with np.errstate(over="ignore"):
+            return values[:, list(columns)].sum(axis=1)
 
     def table_mass(self, family: Family, group: str) -> float:
         """Msun of each particle of a group by the Header's MassTable; 0 where there is none or it is not used."""
