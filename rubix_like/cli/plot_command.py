@@ -15,7 +15,7 @@ from rubix_like.inference.results.result_pictures import (
     save_sample_pictures,
 )
 from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
-from rubix_like.plots.images import Choice, SkyImage, check_choice, read_band, read_sky_images, read_spaxels
+from rubix_like.plots.images import Choice, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.fits_opening import first_header
@@ -65,7 +65,12 @@ def plot(options: argparse.Namespace) -> None:
     check_writable(output, PAGE_BYTES if options.html else 0)
     read = given_files({"CUBE": path, "--maps": options.maps})
     check_outputs([output], [PICTURE], "output", read, overwrite=options.overwrite)
-    choice = Choice(spaxels, band, _maps(cube, path, options))
+    maps, maps_path = None, Path(options.maps or beside(path, "_maps.fits"))
+    if options.maps is not None or maps_path.is_file():
+        images = read_sky_images(maps_path, cube.footprint, truth=options.html)
+        # those of emission lines, and the truth, are for a page alone
+        maps = images if options.html else tuple(image for image in images if not image.line)
+    choice = Choice(spaxels, band, maps)
     check_choice(cube, choice)
     if options.html:
         print(f"Page: {write_page(cube, output, choice, overwrite=True)} (open it in a browser)")
@@ -88,15 +93,3 @@ def _plot_other(
     check_writable(output, 0)
     for picture in save(path, output.with_suffix(""), suffix=output.suffix, overwrite=True):
         print(f"Picture: {picture}")
-
-
-def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[SkyImage, ...] | None:
-    """The maps of the file that was given or that lies beside the cube (None: there is none).
-
-    Those of emission lines, and the truth, are for a page alone.
-    """
-    path = Path(options.maps or beside(cube_path, "_maps.fits"))
-    if options.maps is None and not path.is_file():
-        return None
-    images = read_sky_images(path, cube.footprint, truth=options.html)
-    return images if options.html else tuple(image for image in images if not image.line)

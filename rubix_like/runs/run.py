@@ -268,13 +268,12 @@ def compute(
 def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
     """The memory that each observation of cubes that are made at a time takes, with what waits for the mosaics of the
     others, and its devices."""
-    parts, waiting = [part for cube in cubes for part in cube.parts], []
-    for cube in cubes:
-        for part in cube.parts:
-            files = output_files(part.config, cube.path)
-            n_voxels = [file.n_voxel for file in files[:-1]] if files[-1].is_mosaic else []
-            waiting.append(sum(cube_bytes(part.config, n_voxel) for n_voxel in n_voxels))
-    for part, bytes_here in zip(parts, waiting, strict=True):
+    parts = [(part, output_files(part.config, cube.path)) for cube in cubes for part in cube.parts]
+    waiting = [
+        sum(cube_bytes(part.config, file.n_voxel) for file in files[:-1]) if files[-1].is_mosaic else 0
+        for part, files in parts
+    ]
+    for (part, _), bytes_here in zip(parts, waiting, strict=True):
         yield replace(part.need, host=part.need.host + sum(waiting) - bytes_here), part.pipeline.mesh
 
 

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.physics.cosmology import MatterAndLambda, snapshot_cosmology
 from rubix_like.readers.containers.container import AbstractContainer, as_number, as_text
-from rubix_like.readers.fields.field_map import QUANTITIES, AttributeSettings, FieldMap, FieldSettings, HeaderSettings
+from rubix_like.readers.fields.field_map import QUANTITIES, FieldMap, FieldSettings, HeaderSettings
 
 SAME_TIME: float = 1e-3
 """How far two statements of one scale factor or time may differ, as a ratio."""
@@ -242,7 +242,14 @@ def _from_file(
     names = field_map.attributes
     if names is not None and names.unit:
         return _as_named(stated, as_text(container.attribute(place, names.unit)), f"{container.name}: {place}")
-    found, code_unit = _attributes(place, container, names), None
+    found, code_unit = None, None
+    if names is not None:
+        a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
+        if names.physical and as_number(container.attribute(place, names.physical)) == 1 and None not in (a, h):
+            a, h = 0.0, 0.0
+        factors = (as_number(container.attribute(place, name)) for name in names.cgs)
+        if a is not None and h is not None:
+            found = a, h, next((factor for factor in factors if factor is not None), None)
     if found is None or field_map.fixed_units:
         code_unit = _code_unit(stated.quantity, container, field_map.header)
     if found is None and code_unit is None:
@@ -268,21 +275,6 @@ def _from_file(
         differs.append(f"{unit} instead of {field.unit or 'a pure number'}")
     remark = f"the file states {' and '.join(differs)} of the field map" if differs else ""
     return replace(stated, unit=unit, unit_factor=factor, a=a, h=h, origin="attributes of the file", remark=remark)
-
-
-def _attributes(
-    place: str, container: AbstractContainer, names: AttributeSettings | None
-) -> tuple[float, float, float | None] | None:
-    """Powers of a and h and CGS factor in a dataset's own attributes, None where it has no powers."""
-    if names is None:
-        return None
-    a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
-    if a is None or h is None:
-        return None
-    if names.physical and as_number(container.attribute(place, names.physical)) == 1:
-        a, h = 0.0, 0.0
-    factors = (as_number(container.attribute(place, name)) for name in names.cgs)
-    return a, h, next((factor for factor in factors if factor is not None), None)
 
 
 def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:

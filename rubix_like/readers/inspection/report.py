@@ -24,7 +24,6 @@ from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap, Tabl
 from rubix_like.readers.fields.snapshot_particles import Snapshot, check_parts
 from rubix_like.readers.inspection.groups import (
     MEDIAN_ROWS,
-    FieldReport,
     GroupReport,
     GroupRows,
     find_rows,
@@ -65,7 +64,13 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
 
     Raises FileNotFoundError or OSError where there is no such file, ConfigError for settings that cannot be.
     """
-    settings = _settings(section)
+    name = str(section.get("reader", AUTO))
+    if find_reader(name) is not SnapshotReader:
+        raise ConfigError(f"inspect shows files that are read by a field map; the reader '{name}' reads without one")
+    try:
+        settings = SnapshotReader.model_validate(dict(section))
+    except ValidationError as error:
+        raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
     with open_mapped_file(settings) as (container, kind):
         facts = {"file": container.name, "kind": kind}
         try:
@@ -84,17 +89,6 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
         except ValueError as error:
             return Inspection(facts, problems=(str(error),), structure=_structure(container))
         return _inspect(snapshot, groups, facts, settings, section)
-
-
-def _settings(section: Mapping[str, Any]) -> SnapshotReader:
-    name = str(section.get("reader", AUTO))
-    reader = find_reader(name)
-    if reader is not SnapshotReader:
-        raise ConfigError(f"inspect shows files that are read by a field map; the reader '{name}' reads without one")
-    try:
-        return SnapshotReader.model_validate(dict(section))
-    except ValidationError as error:
-        raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
 
 
 def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
@@ -239,7 +233,13 @@ def inspection_text(inspection: Inspection, width: int = 120) -> str:
     if inspection.structure:
         blocks.append("\n".join(["What is in it:", *(line[:width] for line in inspection.structure)]))
     if inspection.field_map:
-        blocks.append(_how_to_write(inspection.field_map, inspection.facts["file"], width))
+        text = (
+            "A field map says where a simulation keeps what is needed. Save this as my_simulation.yaml, correct "
+            "groups, datasets, units and their powers of a and h (keys a: and h:), add what is missing "
+            "(docs/how-to-extend.md), and try it with"
+        )
+        command = f"  rubix-like inspect {inspection.facts['file']} --reader my_simulation.yaml"
+        blocks.append("\n".join([textwrap.fill(text, width), command, "", inspection.field_map.rstrip()]))
     if inspection.notes:
         blocks.append("\n".join(["Notes", *(_item(note, width) for note in inspection.notes)]))
     if inspection.problems:
@@ -267,7 +267,12 @@ def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
         )
         for row in report.fields
     ]
-    values = [line for row in report.fields for line in _values(row)]
+    values: list[tuple[str, ...]] = []
+    for row in report.fields:
+        whole = (row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))
+        by_axis = zip("xyz", row.axes, strict=bool(row.axes))
+        axes = [(f"{row.quantity} {axis}", row.unit, *map(_number, found), "") for axis, found in by_axis]
+        values += axes or [whole]
     wrong = [f"{row.quantity}: {'; '.join(row.problems)}" for row in report.fields if row.problems]
     remarks = [f"{row.quantity}: {row.remark}" for row in report.fields if row.remark]
     light = ["  Light that it can make:", *(_item(line, width) for line in report.light)] if report.light else []
@@ -277,30 +282,11 @@ def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
     return "\n".join(lines)
 
 
-def _values(row: FieldReport) -> list[tuple[str, ...]]:
-    if not row.axes:
-        return [(row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))]
-    return [
-        (f"{row.quantity} {axis}", row.unit, *map(_number, values), "")
-        for axis, values in zip("xyz", row.axes, strict=True)
-    ]
-
-
 def table_text(title: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Aligned columns that fit `width`; what is too long goes on below itself. Columns without text are left out."""
     there = [index for index in range(len(title)) if any(row[index] for row in rows)]
     chosen = [[row[index] for index in there] for row in (title, *rows)]
     return "\n".join(f"  {line}" for line in table_lines(chosen, width=width - 2))
-
-
-def _how_to_write(field_map: str, path: str, width: int) -> str:
-    text = (
-        "A field map says where a simulation keeps what is needed. Save this as my_simulation.yaml, correct groups, "
-        "datasets, units and their powers of a and h (keys a: and h:), add what is missing "
-        "(docs/how-to-extend.md), and try it with"
-    )
-    command = f"  rubix-like inspect {path} --reader my_simulation.yaml"
-    return "\n".join([textwrap.fill(text, width), command, "", field_map.rstrip()])
 
 
 def _number(value: float | None) -> str:

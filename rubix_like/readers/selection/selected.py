@@ -151,9 +151,17 @@ def select(
     for family in FAMILIES:
         candidates = _candidates(snapshot, family, entry)
         numbered = with_numbers(snapshot, family, selection, candidates, report, team)
-        kept = _kept(snapshot, family, numbered, report, team)
+        kept, keep = numbered, snapshot.field_map.family(family).keep
+        if keep is not None:
+
+            def is_kept(start: int, stop: int, family: Family = family) -> Bool[ndarray, " row"]:
+                return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
+
+            kept = filtered(numbered, is_kept, f"{keep.dataset} of {family} read", report, team)
+            if any(keep.dataset not in snapshot.container.datasets(group) for group in snapshot.groups(family)):
+                text = f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}"
+                notes = (*notes, Note("selection.not_told", text, WARNING))
         left_out[family] = numbered.count - kept.count
-        notes = (*notes, *_untold(snapshot, family))
         for region in regions:
 
             def lie(start: int, stop: int, family: Family = family, region: Region = region) -> Bool[ndarray, " row"]:
@@ -176,30 +184,6 @@ def _candidates(snapshot: Snapshot, family: Family, entry: CatalogueEntry | None
         parts.append(RowRanges(within.starts + first, within.stops + first))
         first += n_rows
     return chained(parts)
-
-
-def _kept(snapshot: Snapshot, family: Family, rows: RowRanges, report: Report, team: AbstractProcessGroup) -> RowRanges:
-    keep = snapshot.field_map.family(family).keep
-    if keep is None:
-        return rows
-
-    def is_kept(start: int, stop: int) -> Bool[ndarray, " row"]:
-        return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
-
-    return filtered(rows, is_kept, f"{keep.dataset} of {family} read", report, team)
-
-
-def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
-    """A note where the dataset is missing that tells which rows `keep` leaves."""
-    keep = snapshot.field_map.family(family).keep
-    groups = snapshot.groups(family)
-    if keep is None or all(keep.dataset in snapshot.container.datasets(group) for group in groups):
-        return ()
-    return (
-        Note(
-            "selection.not_told", f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}", WARNING
-        ),
-    )
 
 
 def _nothing_in(snapshot: Snapshot, region: Region, rows: RowRanges, team: AbstractProcessGroup) -> str:
