@@ -77,9 +77,8 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
             field_map = find_field_map(settings, container, kind)
         except ValueError as error:
             start = ""
-            if kind != TABLE and settings.reader == AUTO:
-                with suppress(ValueError):
-                    start = skeleton(container)
+            with suppress(ValueError):
+                start = skeleton(container) if kind != TABLE and settings.reader == AUTO else ""
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:

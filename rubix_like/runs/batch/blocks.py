@@ -277,11 +277,11 @@ def _observe_entry(
     start = perf_counter()
     try:
         with explained_exhaustion():
+            before = loaded
             if loaded is None or not loaded.serves(entry.config):
-                other = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
-                if loaded is not None:
-                    loaded.files.close()
-                loaded = other
+                loaded = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
+            if before is not None and before is not loaded:
+                before.files.close()
             planned = prepare_view(entry, loaded, mesh)
     except Exception as error:
         ends.hand(entry, start, partial(_failure, record, error))

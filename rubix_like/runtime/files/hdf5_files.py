@@ -211,13 +211,14 @@ def check_type(stored: h5t.TypeID, filters: tuple[int, ...] = ()) -> None:
             check_type(stored.get_member_type(i), filters)
     elif isinstance(stored, h5t.TypeArrayID):
         check_type(stored.get_super(), filters)
-    elif isinstance(stored, h5t.TypeFloatID | h5t.TypeIntegerID) and not _OWN_FORMAT & set(filters):
-        text = f"({stored.get_precision()} bits in {stored.get_size()} bytes)"
-        if isinstance(stored, h5t.TypeFloatID):
-            if not any(stored.equal(known) for known in _FLOATS):
-                raise StorageError(f"its numbers are in no format of IEEE 754 {text}; {DAMAGED}")
-        elif stored.get_precision() != 8 * stored.get_size() or stored.get_offset() != 0:
-            raise StorageError(f"its integers do not fill their bytes {text}; {DAMAGED}")
+    if not isinstance(stored, h5t.TypeFloatID | h5t.TypeIntegerID) or _OWN_FORMAT & set(filters):
+        return
+    text = f"({stored.get_precision()} bits in {stored.get_size()} bytes)"
+    if isinstance(stored, h5t.TypeFloatID):
+        if not any(stored.equal(known) for known in _FLOATS):
+            raise StorageError(f"its numbers are in no format of IEEE 754 {text}; {DAMAGED}")
+    elif stored.get_precision() != 8 * stored.get_size() or stored.get_offset() != 0:
+        raise StorageError(f"its integers do not fill their bytes {text}; {DAMAGED}")
 
 
 def share_bytes(parts: Iterable[Extents]) -> bool:
@@ -334,17 +335,15 @@ def _check_sources(dataset: h5py.Dataset, path: Path) -> None:
     """Raise StorageError where a virtual dataset has rows without a source, or a source is absent or not whole."""
     walk_sources(dataset, path)
     for source in sources_of(dataset, path):
-        found = None
-        if source.path.is_file():
-            with h5py.File(source.path, "r") as file:
-                found = file.get(source.name)
-                if isinstance(found, h5py.Dataset):
-                    check_stored(found, source.path)
-        if found is None:
+        if not source.path.is_file() or (h5py.is_hdf5(source.path) and not _is_there(source)):
             raise StorageError(
                 f"it is virtual and its source {source.words} is not there; keep all files of the snapshot in one "
                 f"folder"
             )
+        with h5py.File(source.path, "r") as file:
+            found = file[source.name]
+            if isinstance(found, h5py.Dataset):
+                check_stored(found, source.path)
     mapped = sum(source.vspace.get_select_npoints() for source in dataset.virtual_sources())
     if mapped < (dataset.size or 0):
         raise StorageError(f"it is virtual and has {dataset.size} numbers, but sources for {mapped}; {DAMAGED}")
@@ -495,9 +494,8 @@ class _Visit:
             inner = f"{place}/{name}"
             with self._naming(inner):
                 link = found.get(name, getlink=True)
-                if isinstance(link, h5py.HardLink):
-                    members.append((inner, found[name]))
-                elif isinstance(link, h5py.ExternalLink):
+                members += [(inner, found[name])] if isinstance(link, h5py.HardLink) else []
+                if isinstance(link, h5py.ExternalLink):
                     self.linked.append(located(link.filename, self.path, self.folders))
         return members
 

@@ -215,12 +215,13 @@ def remove_stale(paths: Iterable[Path]) -> int:
 def remove_abandoned(paths: Iterable[Path]) -> None:
     """Remove what processes of this computer that are no more left of these files; others may be writing them."""
     for temporary, found in _temporaries(paths):
-        if found["host"] == _host():
-            try:
-                os.kill(int(found["process"], 16), 0)
-            except OSError as error:
-                if error.errno == errno.ESRCH:  # else another user's
-                    remove_output(temporary)
+        if found["host"] != _host():
+            continue
+        try:
+            os.kill(int(found["process"], 16), 0)
+        except OSError as error:
+            if error.errno == errno.ESRCH:  # else another user's
+                remove_output(temporary)
 
 
 def _temporaries(paths: Iterable[Path]) -> list[tuple[Path, re.Match[str]]]:
@@ -333,10 +334,10 @@ def _texts_in(value: Any, key: str) -> Iterator[tuple[str, str | Path]]:
     """Every path and every text among settings, with its dotted key."""
     if isinstance(value, str | Path):
         yield key, value
-    elif isinstance(value, Mapping):
+    if isinstance(value, Mapping):
         for name, part in value.items():
             yield from _texts_in(part, f"{key}.{name}".strip("."))
-    elif isinstance(value, list | tuple):
+    if isinstance(value, list | tuple):
         for part in value:
             yield from _texts_in(part, key)
 
