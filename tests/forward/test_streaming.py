@@ -34,7 +34,8 @@ from rubix_like.galaxy.slabs import SlabCuts, place_slabs, read_ahead
 from rubix_like.runs.observers import check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.runs.run import check_lines, compute, prepare
-from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup, least_share
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
+from rubix_like.runtime.processes.shared_memory import least_share
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -1,6 +1,5 @@
 """The processes of a run, as the host sees them: who is who, shares of work, exchange of values."""
 
-import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +11,6 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.runtime.files.outputs import explained, put_in_place, temporary_file
-from rubix_like.runtime.memory import available_memory
 
 Value = TypeVar("Value")
 
@@ -49,24 +47,6 @@ class AbstractProcessGroup(ABC):
     def in_first(self, work: Callable[[], object]) -> None:
         """Do `work` in process 0 alone; where it fails there, all raise."""
         self.each(lambda: work() if self.number == 0 else None)
-
-
-_COMPUTER = Path("/proc/sys/kernel/random/boot_id")
-
-
-def least_memory(team: AbstractProcessGroup) -> int | None:
-    """Bytes that each process of a team can take, as many as the one that can take least: those on one computer share
-    what it can give. None where nobody knows."""
-    # processes that see the same memory are known by it, also in containers of one computer
-    computer = _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()
-    return least_share(team.exchange(lambda: (computer, available_memory())))
-
-
-def least_share(found: list[tuple[str, int | None]]) -> int | None:
-    """The same from every process's computer and what that can give."""
-    computers = [computer for computer, _ in found]
-    shares = (n_bytes // computers.count(computer) for computer, n_bytes in found if n_bytes is not None)
-    return min(shares, default=None)
 
 
 class Alone(AbstractProcessGroup):
