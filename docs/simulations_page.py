@@ -67,7 +67,7 @@ def field_rows(field_map: FieldMap) -> list[tuple[str, ...]]:
         alike: dict[tuple[str, ...], list[Family]] = {}
         for family in FAMILIES:
             settings = field_map.family(family)
-            for words in _words(quantity, settings.fields.get(quantity) if settings else None):
+            for words in _words(quantity, settings.fields.get(quantity)):
                 alike.setdefault(words, []).append(family)
         rows += [(quantity, ", ".join(families), *words) for words, families in alike.items()]
     return rows
@@ -75,7 +75,7 @@ def field_rows(field_map: FieldMap) -> list[tuple[str, ...]]:
 
 def _gas_row(field_map: FieldMap) -> tuple[str, ...]:
     """Which columns of `GAS` a simulation's files can have."""
-    fields = field_map.gas.fields if field_map.gas else {}
+    fields = field_map.family("gas").fields
     words = {name: "yes" if name in fields else "" for name in GAS}
     if not words["smoothing_length"] and "density" in fields:
         words["smoothing_length"] = "from the cell"
@@ -112,7 +112,7 @@ def _groups(field_map: FieldMap) -> str:
     texts = []
     for family in FAMILIES:
         settings = field_map.family(family)
-        if settings is None:
+        if not settings.groups:
             continue
         text = f"{'Stars are' if family == 'stars' else 'Gas is'} in {', '.join(settings.groups)}"
         if settings.isolated_groups:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
@@ -14,6 +13,7 @@ from rubix_like.inference.results.result_pictures import FIT_PICTURES, SAMPLE_PI
 from rubix_like.inference.results.results import FitResult, ResultFiles, SampleResult, result_lines
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.run_files import named_files
+from rubix_like.runtime.compiled_programs import set_up_jax
 from rubix_like.runtime.files.outputs import given_files, with_addition
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.progress import terminal_progress
@@ -36,7 +36,6 @@ def run_sample(options: argparse.Namespace) -> None:
 
 
 def _config(options: argparse.Namespace) -> RunConfig:
-    """The configuration, with JAX set up for it."""
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up_jax("float64")
     return config

@@ -101,9 +101,9 @@ def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> No
     """Print what is known of a file of ours. Cubes in our own layout, maps and results are read whole: ValueError for a
     damaged one."""
     title, describe = _KINDS[written.kind]
-    own, summary = describe(path)
+    facts, summary = describe(path)
     writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
-    _print({"file": str(path), "kind": title, **writer, **own}, summary, width, as_json=as_json)
+    _print({"file": str(path), "kind": title, **writer, **facts}, summary, width, as_json=as_json)
 
 
 def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json: bool) -> None:
@@ -196,11 +196,6 @@ def _simulations(path: Path) -> MadeFile:
     )
 
 
-def _simulation_folder(path: Path) -> MadeFile:
-    described = found_at(_DESCRIBE_SET)(path)
-    return MadeFile(described, [_loading(path)])
-
-
 def _catalogue(path: Path) -> MadeFile:
     facts, failed = found_at(_DESCRIBE_CATALOGUE)(path)
     return MadeFile(facts, [*failed, "To make what is missing: the command that made the rest"])
@@ -226,7 +221,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
     FIT: ("result of a fit", partial(_result, name="FitResult")),
     SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
     SIMULATIONS: ("simulations", _simulations),
-    SIMULATION_SET: ("training set", _simulation_folder),
+    SIMULATION_SET: ("training set", lambda path: MadeFile(found_at(_DESCRIBE_SET)(path), [_loading(path)])),
     CATALOGUE: ("catalogue", _catalogue),
     LIBRARY: ("SSP library", partial(_table, command="ssp")),
     PICTURE: ("picture", lambda _: MadeFile({}, [])),

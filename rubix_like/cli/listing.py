@@ -39,7 +39,7 @@ KINDS: Mapping[str, Callable[[], Listing]] = {
 def instrument_text(rows: Sequence[Sequence[str]], width: int) -> str:
     """The table within `width` columns: a line per preset and further range, those of one source together and that
     source above them."""
-    rows = [own for row in rows for own in _by_range(row)]
+    rows = [line for row in rows for line in _by_range(row)]
     short = [[*row[:1], *row[2:-1]] for row in (COLUMNS, *rows)]
     title, *lines = table_lines(short)
     if max(map(len, (title, *lines))) > width:
@@ -56,9 +56,12 @@ def _by_range(row: Sequence[str]) -> list[list[str]]:
     """A row for each wavelength range of a preset: those after the first with nothing but the range."""
     place = COLUMNS.index("range (A)")
     first, *others = row[place].split(", ")
-    one = [*row[:place], first + "," * bool(others), *row[place + 1 :]]
-    beside = [[cell if number in (1, len(row) - 1) else "" for number, cell in enumerate(row)] for _ in others]
-    return [one, *([*own[:place], other, *own[place + 1 :]] for own, other in zip(beside, others, strict=True))]
+    lines = [[*row[:place], f"{first}," if others else first, *row[place + 1 :]]]
+    for other in others:
+        line = [cell if number in (1, len(row) - 1) else "" for number, cell in enumerate(row)]
+        line[place] = other
+        lines.append(line)
+    return lines
 
 
 def print_list(options: argparse.Namespace) -> None:

@@ -33,14 +33,10 @@ _SSP: dict[str, Command] = {
     "info": Command("describe a library", of.LIBRARY, "rubix_like.cli.ssp_command:print_library"),
     "get": Command("fetch or compute a library into the cache", of.GET, "rubix_like.cli.ssp_command:get_named_library"),
     "import": Command(
-        "convert a file or folder and add it to the cache",
-        of.IMPORT,
-        "rubix_like.cli.ssp_command:import_file",
+        "convert a file or folder and add it to the cache", of.IMPORT, "rubix_like.cli.ssp_command:import_file"
     ),
     "compare": Command(
-        "draw two libraries over each other and tell what differs",
-        of.COMPARE,
-        "rubix_like.cli.ssp_command:compare",
+        "draw two libraries over each other and tell what differs", of.COMPARE, "rubix_like.cli.ssp_command:compare"
     ),
 }
 
@@ -53,17 +49,13 @@ _NEBULAR: dict[str, Command] = {
         "rubix_like.cli.nebular_command:get_named_table",
     ),
     "import": Command(
-        "convert a file and add it to the cache",
-        of.IMPORT_TABLE,
-        "rubix_like.cli.nebular_command:import_table_file",
+        "convert a file and add it to the cache", of.IMPORT_TABLE, "rubix_like.cli.nebular_command:import_table_file"
     ),
 }
 
 _CACHE: dict[str, Command] = {
     "info": Command(
-        "print what is kept, where, and how much room it takes",
-        {},
-        "rubix_like.cli.cache_command:print_cache",
+        "print what is kept, where, and how much room it takes", {}, "rubix_like.cli.cache_command:print_cache"
     ),
     "clear": Command(
         "remove it (not SSP libraries and nebular tables); it is made again when needed",
@@ -122,9 +114,7 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
     ),
     "list": Command("list what can be named in a configuration", of.LIST, "rubix_like.cli.listing:print_list"),
     "schema": Command(
-        "print the JSON schema of a configuration, for editors",
-        {},
-        "rubix_like.cli.listing:print_schema",
+        "print the JSON schema of a configuration, for editors", {}, "rubix_like.cli.listing:print_schema"
     ),
     "completion": Command(
         "print what makes a shell complete commands, options and settings",

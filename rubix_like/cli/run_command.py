@@ -4,21 +4,19 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import in_options, read_overrides
 from rubix_like.config import RunConfig, load_config
-from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import How, Outcome, catalogue_folder, observe_all, read_part
 from rubix_like.runs.batch.entries import check_every_file, read_entries
-from rubix_like.runs.batch.records import SummaryRow, outside_notes
+from rubix_like.runs.batch.records import outside_notes
 from rubix_like.runs.particles_on_disk import agreed
 from rubix_like.runs.run import check_lines, compute, prepare_for_check
 from rubix_like.runs.run_files import (
@@ -30,7 +28,8 @@ from rubix_like.runs.run_files import (
     with_default_maps,
 )
 from rubix_like.runs.run_summary import closing_lines
-from rubix_like.runtime.files.outputs import Named, beside, check_writable, given_files
+from rubix_like.runtime.compiled_programs import set_up_jax
+from rubix_like.runtime.files.outputs import beside, check_writable, given_files
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.memory import check_memory
 from rubix_like.runtime.notes import WARNING, Note, checking_lines
@@ -42,7 +41,6 @@ from rubix_like.runtime.words import counted, format_bytes
 
 
 def _load(options: argparse.Namespace) -> RunConfig:
-    """The configuration, with JAX set up for it."""
     config = with_default_maps(load_config(options.config, overrides=read_overrides(options.set)))
     set_up_jax(config.engine.precision)
     return config
@@ -76,52 +74,41 @@ def run_cube(options: argparse.Namespace) -> int:
         if getattr(options, name):
             raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
     with _team(options) as team:
-        lines = _run_together(options, team)
-        if team.number == 0:
-            print(*lines, sep="\n")
+        _run_together(options, team)
     return 0
 
 
 def _refuse_distributed(options: argparse.Namespace) -> None:
-    """Raise ConfigError where a catalogue is given to one of several processes."""
     if read_launch(options) is not None:
         raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
 
 
-def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> list[str]:
-    """The run; the lines that it ends with."""
+def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> None:
     config = agreed(lambda: _load(options), team)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     read = tuple(given_files({"CONFIG": options.config}))
-    if picture is not None:
-        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read), overwrite=options.overwrite))
+
+    def check_picture() -> None:
+        if picture is not None:
+            import_matplotlib()
+            check_outputs([picture], [PICTURE], "output", (*named_files(config), *read), overwrite=options.overwrite)
+            check_writable(picture, 0)
+
+    team.in_first(check_picture)
     progress = _progress(team)
     cube, path, others, remarks = compute(config, path, progress, team, read, overwrite=options.overwrite)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            _draw(cube, picture, team)
+            if isinstance(cube, ShardedCube):
+                save_quicklook(cube, picture, team)
+            else:
+                team.in_first(lambda: save_quicklook(cube, picture))
     sums = sums_of(cube, team) if isinstance(cube, ShardedCube) else None
-    if team.number > 0:
-        return []
-    pictures = [] if picture is None else [f"Picture: {picture}"]
-    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
-    return [*lines, *missing_maps_lines(config), *pictures]
-
-
-def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
-    """The quick look: of parts by all processes that have them, of a whole cube by process 0."""
-    if isinstance(cube, ShardedCube):
-        save_quicklook(cube, path, team)
-    else:
-        team.in_first(lambda: save_quicklook(cube, path))
-
-
-def _check_picture(path: Path, read: Iterable[Named], *, overwrite: bool) -> None:
-    """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
-    import_matplotlib()
-    check_outputs([path], [PICTURE], "output", read, overwrite=overwrite)
-    check_writable(path, 0)
+    if team.number == 0:
+        lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
+        pictures = [] if picture is None else [f"Picture: {picture}"]
+        print(*lines, *missing_maps_lines(config), *pictures, sep="\n")
 
 
 def check_cube(options: argparse.Namespace) -> int:
@@ -145,19 +132,13 @@ def check_cube(options: argparse.Namespace) -> int:
                 what = "arm" if config.observations is None else "observation"
                 print(*([f"{what:<12}{name}"] if name else []), *check_lines(prepared), sep="\n")
             team.exchange(lambda prepared=prepared: check_memory(prepared.need, prepared.pipeline.mesh))
-        for line in _replaced_lines(config) if team.number == 0 else ():
-            print(line)
+        if team.number == 0:
+            try:
+                check_replaced(config, config.output.path)
+            except ConfigError as error:  # a run would be refused
+                text = in_options(str(error), ["--output", "--overwrite"])
+                print(*checking_lines([Note("output.exists", text, WARNING)]), sep="\n")
     return 0
-
-
-def _replaced_lines(config: RunConfig) -> list[str]:
-    """Says so where a run would be refused because of the files that it would replace."""
-    try:
-        check_replaced(config, config.output.path)
-    except ConfigError as error:
-        refusal = Note("output.exists", in_options(str(error), ["--output", "--overwrite"]), WARNING)
-        return checking_lines([refusal])
-    return []
 
 
 EXIT_SOME_FAILED = 1
@@ -187,7 +168,7 @@ def run_listed(options: argparse.Namespace) -> int:
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:
-    """The lines at the end of a catalogue."""
+    """The lines at the end of a catalogue; views of a galaxy that failed alike are named together."""
     counts = [f"{outcome.n_done} done"]
     counts += [f"{outcome.n_skipped} done before"] if outcome.n_skipped else []
     counts += [f"{outcome.n_failed} failed"] if outcome.n_failed else []
@@ -195,26 +176,21 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     lines = [f"Catalogue in {outcome.folder}: {', '.join(counts)}", f"Summary: {outcome.summary}"]
     rows = [row for row in outcome.rows if row["name"] in outcome.names]
     empty = {row["name"]: note for row in rows for note in outside_notes(row)}
-    failed = _by_galaxy([row for row in rows if row["status"] == "failed"])
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["status"] == "failed":
+            alike.setdefault((row["galaxy"], row["error"]), []).append(row["name"])
+    failed = {
+        names[0] if len(names) == 1 else f"{galaxy} ({len(names)} views)": error
+        for (galaxy, error), names in alike.items()
+    }
     lines += [*_reasons("Warning", empty), *_reasons("Failed", failed), *_reasons("Lost", outcome.lost)]
     if failed or outcome.lost:
         lines.append("To try again what failed or was lost, once mended: the same command")
     return lines
 
 
-def _by_galaxy(rows: Sequence[SummaryRow]) -> dict[str, str]:
-    """Why entries failed: views of a galaxy that failed alike are named together."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        alike.setdefault((row["galaxy"], row["error"]), []).append(row["name"])
-    return {
-        names[0] if len(names) == 1 else f"{galaxy} ({len(names)} views)": error
-        for (galaxy, error), names in alike.items()
-    }
-
-
 def _reasons(what: str, reasons: Mapping[str, str]) -> list[str]:
-    """A line for each of the first names, and how many more there are."""
     lines = [f"{what}: {name}: {reason}" for name, reason in list(reasons.items())[:_SHOWN]]
     return [*lines, *([f"  and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else [])]
 

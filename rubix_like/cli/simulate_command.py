@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.loading import observation_overrides
 from rubix_like.config.sections.fit import SimulateSettings
 from rubix_like.inference.simulation.shards import Simulations
 from rubix_like.inference.simulation.training_sets import simulate, simulate_observations
+from rubix_like.runtime.compiled_programs import set_up_jax
 from rubix_like.runtime.progress import terminal_progress
 from rubix_like.runtime.words import counted
 
@@ -41,7 +41,6 @@ def run_simulations(options: argparse.Namespace) -> None:
 
 
 def _lines(made: Simulations) -> list[str]:
-    """How many there are, and what was random."""
     size = " x ".join(map(str, made.mask.shape))
     kept = f" ({len(made) - made.n_kept} new, {made.n_kept} kept)" if made.n_kept else ""
     lines = [f"{counted(len(made), 'simulation')}{kept}: cubes of {size} (y, x, wavelength)"]

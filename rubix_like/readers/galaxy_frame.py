@@ -1,6 +1,5 @@
 """The galaxy's own frame: centre and bulk velocity, subtracted in float64 before anything is rounded."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -40,85 +39,42 @@ ReadStars = Callable[[int, int, Collection[str]], Table]
 """Columns of the stars from a first to a last (exclusive) one."""
 
 
-class AbstractStars(ABC):
-    """The stars of a galaxy; every process of the `team` goes through its share of them."""
-
-    team: AbstractProcessGroup
-
-    @property
-    @abstractmethod
-    def n_stars(self) -> int:
-        """Number of stars, in all shares."""
-
-    @abstractmethod
-    def slabs(self, names: Collection[str], what: str) -> Iterator[Table]:
-        """These columns of this process's stars, one slab after the other; `what` is being done, for the progress."""
-
-    @abstractmethod
-    def every(self, step: int, names: Collection[str]) -> Table:
-        """These columns of every `step`-th star of all, from the first, in every process."""
-
-
 @dataclass(frozen=True)
-class HeldStars(AbstractStars):
-    """Stars that every process holds, as `table`."""
+class StoredStars:
+    """The `n_stars` selected stars of a file, of which nothing is read but what is gone through.
 
-    table: Table
-    team: AbstractProcessGroup = SINGLE
+    Every process of the `team` goes through its share of them.
+    """
 
-    @property
-    def n_stars(self) -> int:
-        """Number of stars."""
-        return row_count(self.table)
-
-    def slabs(self, names: Collection[str], what: str) -> Iterator[Table]:
-        """All stars: there is nothing to share."""
-        del what
-        for start in range(0, self.n_stars, SLAB_STARS):
-            yield {name: self.table[name][start : start + SLAB_STARS] for name in names}
-
-    def every(self, step: int, names: Collection[str]) -> Table:
-        """Every `step`-th row of the named columns, as views."""
-        return {name: self.table[name][::step] for name in names}
-
-
-@dataclass(frozen=True)
-class StoredStars(AbstractStars):
-    """The `count` selected stars of a file; nothing is read but what is gone through."""
-
-    count: int
+    n_stars: int
     read: ReadStars
     team: AbstractProcessGroup = SINGLE
     report: Report = silent
 
-    @property
-    def n_stars(self) -> int:
-        """Number of selected stars."""
-        return self.count
-
-    def slabs(self, names: Collection[str], what: str) -> Iterator[Table]:
-        """Columns of this process's share of the stars."""
-        for _, table in self._numbered(names, what):
-            yield table
-
-    def every(self, step: int, names: Collection[str]) -> Table:
-        """The sample, gathered from all processes."""
-
-        def own() -> Table:
-            parts = [
-                {name: table[name][-start % step :: step].copy() for name in names}
-                for start, table in self._numbered(names, "stars for the centre read")
-            ]
-            return stacked(parts or [self.read(0, 0, names)])
-
-        return stacked(self.team.exchange(own))
-
-    def _numbered(self, names: Collection[str], what: str) -> Iterator[tuple[int, Table]]:
+    def slabs(self, names: Collection[str], what: str) -> Iterator[tuple[int, Table]]:
+        """First row and columns of this process's stars, one slab after the other; `what` is done, for the progress."""
         first, last = self.team.share(self.n_stars)
         for start in range(first, last, SLAB_STARS):
             stop = min(start + SLAB_STARS, last)
             yield start, self.read(start, stop, names)
             self.report(what, stop - first, last - first)
+
+    def every(self, step: int, names: Collection[str]) -> Table:
+        """These columns of every `step`-th star of all, from the first, gathered in every process."""
+
+        def share() -> Table:
+            parts = [
+                {name: table[name][-start % step :: step].copy() for name in names}
+                for start, table in self.slabs(names, "stars for the centre read")
+            ]
+            return stacked(parts or [self.read(0, 0, names)])
+
+        return stacked(self.team.exchange(share))
+
+
+def held_stars(table: Table) -> StoredStars:
+    """Stars that every process holds: there is nothing to share."""
+    return StoredStars(row_count(table), lambda start, stop, names: {name: table[name][start:stop] for name in names})
 
 
 @dataclass(frozen=True)
@@ -143,11 +99,10 @@ class GalaxyFrame:
     def _columns(self, kind: type[Stars | Gas], table: Table) -> dict[str, Array]:
         """The columns that a kind of particles has, positions (nearest periodic images) and velocities relative to
         the galaxy. numpy changes their type: JAX would compile a program for every shape."""
-        own = table | {"position": self.offset(table["position"]), "velocity": table["velocity"] - self.velocity}
+        table = table | {"position": self.offset(table["position"]), "velocity": table["velocity"] - self.velocity}
         dtype = jax.dtypes.canonicalize_dtype(float)
-        return {
-            field.name: jax.device_put(np.array(own[field.name], dtype)) for field in fields(kind) if field.name in own
-        }
+        names = [field.name for field in fields(kind) if field.name in table]
+        return {name: jax.device_put(np.array(table[name], dtype)) for name in names}
 
     def offset(self, position: Vectors) -> Vectors:
         """Nearest periodic images relative to the galaxy's centre, in kpc."""
@@ -160,7 +115,7 @@ class GalaxyFrame:
 
 
 def find_frame(
-    stars: AbstractStars, given: Vector | None, box_size: Vector | None, origin: str = "galaxy.center"
+    stars: StoredStars, given: Vector | None, box_size: Vector | None, origin: str = "galaxy.center"
 ) -> tuple[GalaxyFrame, tuple[str, ...]]:
     """The frame of these stars, with notes: the given centre (kpc; notes name its `origin`) or the shrinking sphere's.
 
@@ -173,7 +128,7 @@ def find_frame(
     step = -(-stars.n_stars // SAMPLE_STARS)
     sample = stars.every(step, _MOTIONS)
     if step == 1:
-        stars = HeldStars(sample)
+        stars = held_stars(sample)
     center = densest_place(sample["position"], sample["mass"], box_size)
     notes = ()
     if given is not None:
@@ -193,7 +148,14 @@ def find_frame(
     inner = squared <= half_mass_radius(offset, sample["mass"]) ** 2 * (1 + 1e-12)
     clip = clip_velocities(sample["velocity"][inner], sample["mass"][inner])
     motion = _InnerHalf(stars, center, box_size, shell_edges(squared), clip).motion()
-    return GalaxyFrame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
+    if motion.n_clipped:
+        note = Note(
+            "galaxy.wild_velocities",
+            f"{motion.n_clipped} of {motion.n_stars} stars within the half-mass radius are left out of the bulk "
+            f"velocity: more than {clip.limit:.4g} km/s ({SIGMAS:g} sigma) from it, up to {motion.fastest:.4g} km/s",
+        )
+        notes = (*notes, note)
+    return GalaxyFrame(center, motion.mean, box_size), notes
 
 
 class _Motion(NamedTuple):
@@ -230,24 +192,12 @@ class _Motion(NamedTuple):
         return self.momentum / self.mass
 
 
-def _clipping_notes(motion: _Motion, clip: Clip) -> tuple[str, ...]:
-    if not motion.n_clipped:
-        return ()
-    return (
-        Note(
-            "galaxy.wild_velocities",
-            f"{motion.n_clipped} of {motion.n_stars} stars within the half-mass radius are left out of the bulk "
-            f"velocity: more than {clip.limit:.4g} km/s ({SIGMAS:g} sigma) from it, up to {motion.fastest:.4g} km/s",
-        ),
-    )
-
-
 @dataclass(frozen=True)
 class _InnerHalf:
     """The stars within the half-mass radius about a centre: mass in shells first, then star by star in the shell that
     completes the half; `edges` are the squared radii between shells (kpc^2), `clip` says which velocities count."""
 
-    stars: AbstractStars
+    stars: StoredStars
     center: Vector
     box_size: Vector | None
     edges: Float[ndarray, " edge"]
@@ -272,7 +222,7 @@ class _InnerHalf:
 
     def _shell_masses(self) -> Float[ndarray, " shell"]:
         total = np.zeros(len(self.edges) + 1)
-        for table in self.stars.slabs(_PLACES, "shells of stars read"):
+        for _, table in self.stars.slabs(_PLACES, "shells of stars read"):
             total += shell_masses(self.edges, self._squared(table), table["mass"])
         return total
 
@@ -280,7 +230,7 @@ class _InnerHalf:
         """Sums over this process's stars within the squared radius `first`, and squared radius, mass and velocity of
         each from there to just beyond `last`."""
         inside, between = _Motion(0.0, np.zeros(3), 0, 0, 0.0), [np.zeros((0, 5))]
-        for table in self.stars.slabs(_MOTIONS, "velocities of stars read"):
+        for _, table in self.stars.slabs(_MOTIONS, "velocities of stars read"):
             squared, mass, velocity = self._squared(table), table["mass"], table["velocity"]
             below = squared < first
             inside = inside.joined(_Motion.of(mass[below], velocity[below], self.clip))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, cast, runtime_checkable
+from typing import Any, NoReturn, cast
 
 import jax
 import numpy as np
@@ -70,13 +70,6 @@ MISSING: str = "missing"
 """What `GalaxyInfo.initial_mass` is where birth masses are to be filled in, followed by `share_of` the stars."""
 
 
-def birth_mass_origin(library: SSPLibrary) -> str:
-    """Where birth masses come from that a file has not, in a few words."""
-    if library.surviving_fraction is None:
-        return f"taken equal to the current mass ({library.name} has no surviving fractions)"
-    return f"current mass over the surviving fraction of {library.name}"
-
-
 def _with_birth_mass(galaxy: Galaxy, mass: Float[np.ndarray, " particle"]) -> Galaxy:
     leaf = jax.device_put(np.array(mass, jax.dtypes.canonicalize_dtype(float)))
     return Galaxy(stars=dataclasses.replace(galaxy.stars, initial_mass=leaf), gas=galaxy.gas)
@@ -89,7 +82,9 @@ def share_of(n_lacking: int, n_stars: int) -> str:
 
 def with_birth_mass_origin(info: GalaxyInfo, library: SSPLibrary, share: str) -> GalaxyInfo:
     """Return the info with the origin of birth masses, also as a note; `share` says how many stars lack them."""
-    text = birth_mass_origin(library)
+    text = f"current mass over the surviving fraction of {library.name}"
+    if library.surviving_fraction is None:
+        text = f"taken equal to the current mass ({library.name} has no surviving fractions)"
     note = Note("galaxy.birth_mass", f"the file has no birth masses{' of some stars' if share else ''}: {text}{share}")
     return dataclasses.replace(info, initial_mass=text + share, notes=(*info.notes, note))
 
@@ -117,19 +112,9 @@ def _place(
     return left, place - left
 
 
-@runtime_checkable
-class HasSmoothing(Protocol):
-    """The settings of a reader whose file may keep smoothing lengths of stars."""
-
-    smoothing_length: Any
-    neighbours: Any
-
-
 def smoothing_choice(run: RunConfig) -> tuple[SmoothingChoice, int]:
     """`galaxy.smoothing_length` and `galaxy.neighbours`, or their defaults for a reader without these keys."""
-    if isinstance(run.galaxy, HasSmoothing):
-        return run.galaxy.smoothing_length, run.galaxy.neighbours
-    return "auto", NEIGHBOURS
+    return getattr(run.galaxy, "smoothing_length", "auto"), getattr(run.galaxy, "neighbours", NEIGHBOURS)
 
 
 def neighbour_distance(position: Float[ndarray, "particle 3"], number: int) -> Float[ndarray, " particle"]:
@@ -223,21 +208,15 @@ def _with_lengths(galaxy: Galaxy, lengths: Any) -> Galaxy:
 
 @dataclass(frozen=True)
 class CheckedParts:
-    """Parts from a file, each validated and its birth masses completed by the surviving fractions of `library`."""
+    """Parts from a file, each validated and its birth masses completed by the surviving fractions of `library`.
+
+    `library` is None where the file has all birth masses.
+    """
 
     parts: GalaxyParts
     library: SSPLibrary | None
     info: GalaxyInfo
     run: RunConfig
-
-    @staticmethod
-    def from_parts(parts: GalaxyParts, library: SSPLibrary | None, run: RunConfig) -> "CheckedParts":
-        """The parts of the run's galaxy; `library`: None where the file has all birth masses."""
-        stored = smoothing_choice(run)[0] == "file"
-        info = replace(parts.info, smoothing_length="file") if stored else parts.info
-        if library is not None:
-            info = with_birth_mass_origin(info, library, info.initial_mass.removeprefix(MISSING))
-        return CheckedParts(parts, library, info, run)
 
     @property
     def n_stars(self) -> int:
@@ -268,16 +247,6 @@ def needs_all_stars(run: RunConfig) -> bool:
     """Whether smoothing lengths of the stars may depend on all of them."""
     choice, _ = smoothing_choice(run)
     return choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed")
-
-
-def check_smoothing_of_parts(run: RunConfig) -> None:
-    """Raise ConfigError where smoothing lengths of the stars depend on all of them."""
-    if needs_all_stars(run):
-        choice, _ = smoothing_choice(run)
-        raise ConfigError(
-            f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "
-            f"distances to neighbours need all stars at once"
-        )
 
 
 @exits_as_errors()
@@ -372,10 +341,21 @@ def _opened(
     if not isinstance(reader, SlabReader):
         yield team.each(lambda: GalaxyInMemory(*load(run, library=library)))
         return
-    check_smoothing_of_parts(run)
+    if needs_all_stars(run):
+        raise ConfigError(
+            f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got "
+            f"'{smoothing_choice(run)[0]}': distances to neighbours need all stars at once"
+        )
     with reader.open_galaxy(report, team) as parts:
-        lacking = parts.info.initial_mass.startswith(MISSING)
-        yield CheckedParts.from_parts(parts, team.each(lambda: library or load_ssp(run)) if lacking else None, run)
+        info = parts.info
+        if smoothing_choice(run)[0] == "file":
+            info = replace(info, smoothing_length="file")
+        if not info.initial_mass.startswith(MISSING):
+            yield CheckedParts(parts, None, info, run)
+            return
+        library = team.each(lambda: library or load_ssp(run))
+        info = with_birth_mass_origin(info, library, info.initial_mass.removeprefix(MISSING))
+        yield CheckedParts(parts, library, info, run)
 
 
 def has_more_stars(run: RunConfig, limit: int) -> bool:
@@ -412,7 +392,6 @@ def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
 
 
 def _run_of(source: ConfigSource) -> RunConfig:
-    """The configuration of a run, or one for a file of particles."""
     path = Path(source) if isinstance(source, str | Path) else Path()
     if not isinstance(source, str | Path) or path.suffix in SUFFIXES or not (path.suffix or path.exists()):
         run = load_config(source)

@@ -40,13 +40,12 @@ CATALOGUES = {
 
 def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
     """The one field map for this `kind` of file that fits; raises ConfigError where none or several do."""
-    best = _fitting(container, kind)
-    if len(best) == 1:
-        return best[0]
-    if best:
-        names = [field_map.name for field_map in best]
+    names = _fitting(container, kind)
+    if len(names) == 1:
+        return load_field_map(names[0])
+    if names:
         raise ConfigError(
-            f"galaxy.path: '{container.name}' fits {len(best)} kinds of simulation: {' and '.join(names)}; "
+            f"galaxy.path: '{container.name}' fits {len(names)} kinds of simulation: {' and '.join(names)}; "
             f"name one, e.g. galaxy: {{reader: {names[0]}}}"
         )
     writer = next((writer for place, writer in CATALOGUES.items() if _is_there(place, container)), None)
@@ -81,7 +80,7 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
     has_groups = bool({group.partition("/")[0] for group in wanted} & set(container.groups()))
     if has_groups and field_map.name not in field_map_names():
         return
-    others = [other.name for other in _fitting(container, kind)]
+    others = _fitting(container, kind)
     if has_groups and (field_map.name in others or set(others) <= set(field_map.over)):
         return
     hint = f"; it looks like {' or '.join(others)}: leave galaxy.reader out, or name that" if others else ""
@@ -92,11 +91,11 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
     raise ConfigError(f"galaxy.reader: expected '{container.name}' {text}{hint}")
 
 
-def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
-    """The field maps that fit, without those that give way to another one that does."""
+def _fitting(container: AbstractContainer, kind: str) -> list[str]:
+    """The names of field maps that fit, without those that give way to another one that does."""
     fitting = {name: marks for name, marks in _usable()[0].items() if fits(marks, container, kind)}
     beaten = {loser for marks in fitting.values() for loser in marks.over}
-    return tuple(load_field_map(name) for name in fitting if name not in beaten)
+    return [name for name in fitting if name not in beaten]
 
 
 def _usable() -> tuple[dict[str, RecognisedBy | FieldMap], list[str]]:
@@ -136,7 +135,10 @@ def _holds(way: RecogniseSettings, container: AbstractContainer) -> bool:
     return (
         all(_is_there(place, container) for place in way.has)
         and not any(_is_there(place, container) for place in way.lacks)
-        and all(_matches(place, pattern, container) for place, pattern in way.matches.items())
+        and all(
+            re.search(pattern, as_text(container.attribute(*place.partition("@")[::2])), re.IGNORECASE)
+            for place, pattern in way.matches.items()
+        )
     )
 
 
@@ -146,11 +148,6 @@ def _is_there(place: str, container: AbstractContainer) -> bool:
         return attribute in container.attributes(where)
     group, slash, dataset = where.partition("/")
     return dataset in container.datasets(group) if slash else group in container.groups()
-
-
-def _matches(place: str, pattern: str, container: AbstractContainer) -> bool:
-    where, _, attribute = place.partition("@")
-    return re.search(pattern, as_text(container.attribute(where, attribute)), re.IGNORECASE) is not None
 
 
 _LEAST_BYTES_PER_STAR = 16

@@ -42,9 +42,9 @@ class AbstractModelReader(AbstractSettings):
 
     def load(self) -> tuple[Galaxy, GalaxyInfo]:
         """The particles that the module samples."""
-        made = as_arrays(self.model())
-        galaxy = jax.tree.map(np.asarray, galaxy_of(made, made.draws()))
-        name = type(made).__name__
+        model = as_arrays(self.model())
+        galaxy = jax.tree.map(np.asarray, galaxy_of(model, model.draws()))
+        name = type(model).__name__
         return galaxy, GalaxyInfo(name=name, reader=name, source="a model")
 
 
@@ -91,15 +91,16 @@ class Sharpness(NamedTuple):
         if instrument.lsf is not None:
             fwhm = float(instrument_fwhm(instrument.lsf, middle)[0]) / middle[0] * SPEED_OF_LIGHT
             lines += (fwhm / FWHM_PER_SIGMA) ** 2
-        own = np.sqrt(lines + np.array([_NARROW_LINES, least_line_width(instrument)]) ** 2)
-        return Sharpness(float(np.sqrt(square)) / scale, float(own[0]), float(own[1]))
+        stars, gas = np.sqrt(lines + np.array([_NARROW_LINES, least_line_width(instrument)]) ** 2)
+        return Sharpness(float(np.sqrt(square)) / scale, float(stars), float(gas))
 
 
 def build_components(reader: ComponentsReader, run: RunConfig | None) -> SmoothGalaxy:
     """The components' parameters as array leaves; without a run lines have no width of their own."""
     width = 0.0 if run is None else least_line_width(run.instrument)
     return SmoothGalaxy(
-        tuple(_component(own, width) for own in reader.components), tuple(own.name for own in reader.components)
+        tuple(_component(settings, width) for settings in reader.components),
+        tuple(settings.name for settings in reader.components),
     )
 
 
@@ -148,7 +149,7 @@ def _line_light(settings: ComponentLinesSettings, width: float) -> LineLight:
 
 def _leaves(module: Callable[..., Any], settings: WarpSettings | AsymmetrySettings | None) -> Any:
     """The module with a leaf for each number of a section; None for null."""
-    return None if settings is None else module(**{key: as_leaf(own) for key, own in settings})
+    return None if settings is None else module(**{key: as_leaf(value) for key, value in settings})
 
 
 def point_numbers(reader: ComponentsReader, galaxy: SmoothGalaxy, run: RunConfig | None) -> tuple[int, ...]:
@@ -158,7 +159,7 @@ def point_numbers(reader: ComponentsReader, galaxy: SmoothGalaxy, run: RunConfig
     if run is None:
         return tuple(WITHOUT_RUN for _ in reader.components)
     sharpness = Sharpness.of(run)
-    return tuple(_needed(own, sharpness) for own in galaxy.components)
+    return tuple(_needed(component, sharpness) for component in galaxy.components)
 
 
 def _needed(component: SmoothComponent, sharpness: Sharpness) -> int:

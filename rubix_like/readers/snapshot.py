@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.readers.snapshot import AgeRecipe, SnapshotReader
@@ -25,7 +25,7 @@ from rubix_like.readers.derived_columns import (
 from rubix_like.readers.fields.field_map import REQUIRED, Table, Vector
 from rubix_like.readers.fields.snapshot_particles import Snapshot, count_notes, find_whole_numbers
 from rubix_like.readers.fields.table_map import assumed_units
-from rubix_like.readers.galaxy_frame import AbstractStars, GalaxyFrame, HeldStars, StoredStars, find_frame
+from rubix_like.readers.galaxy_frame import GalaxyFrame, StoredStars, find_frame, held_stars
 from rubix_like.readers.galaxy_loading import MISSING, share_of
 from rubix_like.readers.mapped_files import check_has_stars, open_selected, open_snapshot
 from rubix_like.readers.selection.halo_ids import find_entry
@@ -35,7 +35,7 @@ from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
-_OPTIONAL = tuple(own.name for own in fields(Gas) if own.default is None and own.name != "weight")
+_OPTIONAL = tuple(field.name for field in fields(Gas) if field.default is None and field.name != "weight")
 
 
 def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:
@@ -47,11 +47,20 @@ def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:
     """
     unknown = np.full(len(table["mass"]), np.nan)
     known = {name: table.get(name, unknown) for name in _OPTIONAL}
-    temperature, assumed = _temperature(known)
-    length = np.where(
-        np.isnan(known["smoothing_length"]), cell_length(table["mass"], known["density"]), known["smoothing_length"]
+    energy, electrons, hydrogen = (
+        known[name] for name in ("internal_energy", "electron_abundance", "hydrogen_fraction")
     )
-    found = known | {"temperature": temperature, "smoothing_length": length}
+    hydrogen = np.where(np.isnan(hydrogen), PRIMORDIAL_HYDROGEN, hydrogen)
+    derived = np.isnan(known["temperature"]) & ~np.isnan(energy)
+    assumed = derived & np.isnan(electrons)
+    computed = np.where(
+        assumed, assumed_temperature(energy, hydrogen), gas_temperature(energy, np.nan_to_num(electrons), hydrogen)
+    )
+    length, from_cell = known["smoothing_length"], cell_length(table["mass"], known["density"])
+    found = known | {
+        "temperature": np.where(derived, computed, known["temperature"]),
+        "smoothing_length": np.where(np.isnan(length), from_cell, length),
+    }
     partly = [name for name in _OPTIONAL if 0 < np.count_nonzero(np.isnan(found[name])) < unknown.size]
     kept = {name: values for name, values in found.items() if not np.isnan(values).any()}
     others = {name: values for name, values in table.items() if name not in _OPTIONAL}
@@ -67,18 +76,6 @@ def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:
             )
         )
     return others | kept, tuple(notes)
-
-
-def _temperature(known: Table) -> tuple[Float[ndarray, " particle"], Bool[ndarray, " particle"]]:
-    """Temperatures (K, NaN where nothing tells them) and which of them rest on the assumption on ionisation."""
-    stored, energy, electrons = (known[name] for name in ("temperature", "internal_energy", "electron_abundance"))
-    hydrogen = np.where(np.isnan(known["hydrogen_fraction"]), PRIMORDIAL_HYDROGEN, known["hydrogen_fraction"])
-    derived = np.isnan(stored) & ~np.isnan(energy)
-    assumed = derived & np.isnan(electrons)
-    computed = np.where(
-        assumed, assumed_temperature(energy, hydrogen), gas_temperature(energy, np.nan_to_num(electrons), hydrogen)
-    )
-    return np.where(derived, computed, stored), assumed
 
 
 def cell_length(mass: Float[ndarray, " particle"], density: Float[ndarray, " particle"]) -> Float[ndarray, " particle"]:
@@ -152,10 +149,10 @@ class ColumnReader:
         places = list(accumulate(self.selected.by_group("gas").values(), initial=0))[:-1] if self.n_gas() else []
         first, last = team.share(self.n_gas())
 
-        def own() -> list[set[str]]:
+        def in_share() -> list[set[str]]:
             return [set(self.gas(place, place + 1)[0]) for place in places if first <= place < last]
 
-        found = list(chain(*team.exchange(own)))
+        found = list(chain(*team.exchange(in_share)))
         return frozenset(set.intersection(*found)) if found else frozenset()
 
     def n_gas(self) -> int:
@@ -175,21 +172,18 @@ class ColumnReader:
 
     def notes(self) -> tuple[str, ...]:
         """What was selected, left out and set, in sentences."""
-        snapshot, selected = self.selected.snapshot, self.selected
-        left_out = tuple(
-            Note("selection.left_out", f"{number} {snapshot.others(family)} left out")
-            for family, number in selected.left_out.items()
-            if number
-        )
-        unused = "; those of the file are not used" if "velocity" in snapshot.available("stars") else ""
-        zero = Note(
-            "galaxy.no_kinematics",
-            f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}",
-        )
-        lacking = self.lacking_of_gas()
-        gas = (Note("gas.left_out", f"gas left out: the file has no {', '.join(lacking)}", WARNING),) if lacking else ()
+        snapshot, notes = self.selected.snapshot, list(self.selected.notes)
+        for family, number in self.selected.left_out.items():
+            if number:
+                notes.append(Note("selection.left_out", f"{number} {snapshot.others(family)} left out"))
+        if self.velocities == "zero":
+            unused = "; those of the file are not used" if "velocity" in snapshot.available("stars") else ""
+            text = f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}"
+            notes.append(Note("galaxy.no_kinematics", text))
+        if lacking := self.lacking_of_gas():
+            notes.append(Note("gas.left_out", f"gas left out: the file has no {', '.join(lacking)}", WARNING))
         whole = () if snapshot.field_map.is_known else whole_number_notes(find_whole_numbers(snapshot))
-        return (*selected.notes, *left_out, *((zero,) if self.velocities == "zero" else ()), *gas, *whole)
+        return (*notes, *whole)
 
 
 @dataclass(frozen=True)
@@ -268,7 +262,7 @@ def load_snapshot(settings: SnapshotReader, report: Report = silent) -> tuple[Ga
     with open_selected(settings, report) as selected:
         columns = ColumnReader(selected, settings.velocities, settings.ages)
         table = columns.stars(0, selected.count("stars"), report=report)
-        frame, notes = _find_frame(HeldStars(table), selected)
+        frame, notes = _find_frame(held_stars(table), selected)
         stars, origins = columns.placed(table, frame)
         gas, gas_notes = None, ()
         if (n_gas := columns.n_gas()) > 0:
@@ -286,7 +280,6 @@ def _info(
     notes: tuple[str, ...],
     gas_notes: tuple[str, ...] = (),
 ) -> GalaxyInfo:
-    """What is known of the galaxy beside its particles."""
     selected, snapshot = columns.selected, columns.selected.snapshot
     epoch = snapshot.epoch
     n_lacking = selected.count_without("stars", "initial_mass")
@@ -319,7 +312,7 @@ def _info(
     )
 
 
-def _find_frame(stars: AbstractStars, selected: Selected) -> tuple[GalaxyFrame, tuple[str, ...]]:
+def _find_frame(stars: StoredStars, selected: Selected) -> tuple[GalaxyFrame, tuple[str, ...]]:
     return find_frame(stars, selected.center, selected.snapshot.box_size, selected.center_origin)
 
 

@@ -98,33 +98,23 @@ def ages_and_metallicities(
     log_age = unknown if log_age is None else log_age
     metallicity = table.get("metallicity", unknown)
     ageless, metalless = np.isnan(log_age), np.isnan(metallicity)
+    columns = {"log_age": log_age.copy(), "metallicity": metallicity.copy()}
     if recipe is None:
         _require_none(snapshot, ageless, _age_name(snapshot))
         _require_none(snapshot, metalless, "metallicity")
-        return {"log_age": log_age, "metallicity": metallicity}, Origins()
-    origins = drawn_origins(snapshot, recipe, int(ageless.sum()), int(metalless.sum()), ageless.size)
-    if not (ageless.any() or metalless.any()):
-        return {"log_age": log_age, "metallicity": metallicity}, origins
-    row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
-    drawn = {
-        "log_age": _filled(log_age, ageless, draw_log_ages(recipe, row[ageless], snapshot.epoch.universe_age)),
-        "metallicity": _filled(metallicity, metalless, draw_metallicities(recipe, row[metalless], radius[metalless])),
-    }
-    return drawn, origins
+        return columns, Origins()
+    if ageless.any() or metalless.any():
+        row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
+        columns["log_age"][ageless] = draw_log_ages(recipe, row[ageless], snapshot.epoch.universe_age)
+        columns["metallicity"][metalless] = draw_metallicities(recipe, row[metalless], radius[metalless])
+    return columns, drawn_origins(snapshot, recipe, int(ageless.sum()), int(metalless.sum()), ageless.size)
 
 
 def drawn_origins(snapshot: Snapshot, recipe: AgeRecipe, n_ageless: int, n_metalless: int, n_stars: int) -> Origins:
     """The origins of what the recipe draws: the ages of `n_ageless` and metallicities of `n_metalless` of the stars."""
     if not (n_ageless or n_metalless):
-        return Origins(
-            notes=(
-                Note(
-                    "settings.without_effect",
-                    "galaxy.ages has no effect: the file has ages and metallicities of all stars",
-                    WARNING,
-                ),
-            )
-        )
+        text = "galaxy.ages has no effect: the file has ages and metallicities of all stars"
+        return Origins(notes=(Note("settings.without_effect", text, WARNING),))
     limit = snapshot.epoch.universe_age
     ages = f"{recipe.describe_ages(limit)}; {n_ageless} of {n_stars} stars" if n_ageless else "file"
     drawn = f"{recipe.describe_metallicities()}; {n_metalless} of {n_stars} stars"
@@ -164,9 +154,3 @@ def _age_name(snapshot: Snapshot) -> str:
     """The quantity that ages of this file come from, or could come from."""
     known = (*snapshot.available("stars"), *snapshot.field_map.stars.fields)
     return next((name for name in known if name in SOURCES), "age")
-
-
-def _filled(values: ndarray, where: ndarray, new: ndarray) -> Float[ndarray, " particle"]:
-    result = values.copy()
-    result[where] = new
-    return result

@@ -9,17 +9,8 @@ from importlib import resources
 
 import numpy as np
 
-from rubix_like.config import InstrumentSettings, WavelengthSettings, load_pipeline
-from rubix_like.config.plug_ins import (
-    EXECUTORS,
-    FIELDS,
-    KERNELS,
-    PRODUCTS,
-    READERS,
-    SAMPLERS,
-    TABLE,
-    field_map_names,
-)
+from rubix_like.config import InstrumentSettings, load_pipeline
+from rubix_like.config.plug_ins import EXECUTORS, FIELDS, KERNELS, PRODUCTS, READERS, SAMPLERS, TABLE, field_map_names
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.config.sections.pipeline import LISTS
 from rubix_like.config.sections.wavelength import STEP_UNITS
@@ -104,8 +95,7 @@ def list_pipelines() -> Listing:
 def list_stages() -> Listing:
     """The fields, stages and sources that a pipeline can have."""
     return _listing(
-        "Stages",
-        [(name, f"{kind}: {text}") for kind, members in LISTS.items() for name, text in member_rows(members)],
+        "Stages", [(name, f"{kind}: {text}") for kind, members in LISTS.items() for name, text in member_rows(members)]
     )
 
 
@@ -153,23 +143,28 @@ def reader_rows() -> Rows:
     readers = member_rows(READERS)
     taken = {name for name, _ in readers}
     readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, HDF5), by the names of their columns"))
-    return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
+    for name in (name for name in field_map_names() if name not in taken):
+        try:
+            readers.append((name, load_field_map(name).title))
+        except ConfigError as error:
+            readers.append((name, f"cannot be used: {error}"))
+    return readers
 
 
 def member_rows(registry: Registry) -> Rows:
-    """Name and first line of the description of every member of a registry."""
-    return [(name, _first_line(registry, name)) for name in registry.names()]
+    """Name and first line of the description of every member of a registry, or why it cannot be used.
 
-
-def _first_line(registry: Registry, name: str) -> str:
-    """The first line of a member's description, a built-in one not being imported; or why one from outside cannot be
-    used."""
-    try:
+    Built-in members are not imported.
+    """
+    rows = []
+    for name in registry.names():
         place = registry.builtin.get(name)
-        text = _docstring_at(place) if place else inspect.getdoc(registry.find(name)) or ""
-        return " ".join(text.partition("\n\n")[0].split())
-    except ConfigError as error:
-        return f"cannot be used: {error}"
+        try:
+            text = _docstring_at(place) if place else inspect.getdoc(registry.find(name)) or ""
+        except ConfigError as error:
+            text = f"cannot be used: {error}"
+        rows.append((name, " ".join(text.partition("\n\n")[0].split())))
+    return rows
 
 
 def _docstring_at(place: str) -> str:
@@ -179,13 +174,6 @@ def _docstring_at(place: str) -> str:
     source = resources.files(package).joinpath(*inner, f"{last}.py").read_bytes()
     named = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     return ast.get_docstring(next(node for node in named if node.name == attribute)) or ""
-
-
-def _title(name: str) -> str:
-    try:
-        return load_field_map(name).title
-    except ConfigError as error:
-        return f"cannot be used: {error}"
 
 
 COLUMNS: tuple[str, ...] = (
@@ -202,36 +190,31 @@ def instrument_table() -> list[tuple[str, ...]]:
 
 def _row(preset: InstrumentSettings) -> tuple[str, ...]:
     wavelength = preset.wavelength
-    step = _step_range(wavelength) if wavelength.step is None else f"{wavelength.step:g}"
-    if wavelength.step is not None and wavelength.sampling == "log":
+    if wavelength.step is None:  # the narrowest and the widest bin of a table
+        widths = np.diff(wavelength.edge_values)
+        narrow, wide = widths.min(), widths.max()
+        step = f"{narrow:.0f}-{wide:.0f}" if narrow > 10 else f"{narrow:.2g}-{wide:.2g}"
+    elif wavelength.sampling == "log":
         step = f"{np.format_float_scientific(wavelength.step, trim='-', exp_digits=1)} {STEP_UNITS['log']}"
+    else:
+        step = f"{wavelength.step:g}"
     middle = (wavelength.start + wavelength.stop) / 2
     fwhm = None if preset.lsf is None else float(instrument_fwhm(preset.lsf, np.array([middle]))[0])
     aperture, sides = preset.aperture, preset.fov
     if aperture is not None:
         sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
     size = " x ".join(f"{side:g}" for side in sides)
+    arms = {} if preset.join else preset.arms or {}
+    ranges = [arm.wavelength for arm in arms.values()] or [wavelength]  # step and widths are the first's
+    spans = ", ".join(f"{span.start:.0f}-{span.stop:.0f}" for span in ranges)
     return (
         preset.name,
         preset.telescope,
         (size if aperture is None else f"{size} {aperture.shape}"),
         f"{preset.pixel_scale:g}",
-        f"{_range(preset)} {wavelength.medium.removesuffix('uum')}",
+        f"{spans} {wavelength.medium.removesuffix('uum')}",
         step,
         "" if fwhm is None else f"{fwhm:.3g}",
         "" if fwhm is None else f"{middle / fwhm:.0f}",
         preset.source,
     )
-
-
-def _range(preset: InstrumentSettings) -> str:
-    """`4750-9350`, of arms that are not joined each one's: `3750-5750, 6300-7400`; step and widths are the first's."""
-    arms = {} if preset.join else preset.arms or {}
-    seen = [arm.wavelength for arm in arms.values()] or [preset.wavelength]
-    return ", ".join(f"{wavelength.start:.0f}-{wavelength.stop:.0f}" for wavelength in seen)
-
-
-def _step_range(wavelength: WavelengthSettings) -> str:
-    """`40-197`: the narrowest and the widest bin of a table."""
-    widths = np.diff(wavelength.edge_values)
-    return f"{widths.min():.0f}-{widths.max():.0f}" if widths.min() > 10 else f"{widths.min():.2g}-{widths.max():.2g}"

@@ -17,7 +17,7 @@ from rubix_like.forward.programs import SlabPrograms, compile_programs, sum_slab
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.slabs import SlabCuts, columns_of, place_slabs, read_ahead
-from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, HeldGalaxy, Source
+from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
 from rubix_like.runs.run_summary import emitters
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
@@ -100,7 +100,6 @@ class AbstractProgram(ABC):
 
     @property
     def _in_one_program(self) -> str:
-        """Words for `check`, nothing for one observation."""
         return f",{self._for_whom} in one program" if len(self.pipelines) > 1 else ""
 
     def words_of(self, pointing: int) -> str:
@@ -141,7 +140,8 @@ def compile_program(source: Source, pipelines: Sequence[Pipeline]) -> AbstractPr
     """Compile for where the particles are, placed; all processes of the source's team do."""
     if isinstance(source, GalaxyInSlabs):
         return SlabProgram.build(source, pipelines)
-    return HeldProgram.build(source, pipelines)
+    compiled = PipelineGroup(pipelines).lower(source.galaxy).compile()
+    return HeldProgram(tuple(pipelines), source.team.size, source.galaxy, source.census.n_stars, compiled)
 
 
 @dataclass
@@ -152,12 +152,6 @@ class HeldProgram(AbstractProgram):
     galaxy: Galaxy
     n_stars: int
     compiled: Any
-
-    @classmethod
-    def build(cls, source: HeldGalaxy, pipelines: Sequence[Pipeline]) -> "HeldProgram":
-        """Compiled for particles that are placed."""
-        compiled = PipelineGroup(pipelines).lower(source.galaxy).compile()
-        return cls(tuple(pipelines), source.team.size, source.galaxy, source.census.n_stars, compiled)
 
     def begun(self) -> "HeldProgram":
         """Handed to the devices, but not waited for; several pointings wait."""
@@ -248,14 +242,8 @@ class SlabProgram(AbstractProgram):
         return zip(self._pass(*painting, inputs, progress, words), inputs, strict=True)
 
     def _pass(
-        self,
-        pass_: ParticlePass,
-        programs: SlabPrograms,
-        views: list[PassInputs],
-        progress: Progress,
-        words: str,
+        self, pass_: ParticlePass, programs: SlabPrograms, views: list[PassInputs], progress: Progress, words: str
     ) -> list[Sums]:
-        """The sums of all slabs for each of the views."""
         n_stars, n_slab, mesh = self.parts.n_stars, self.cuts.n_slab, self._mesh
         slabs = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}"
         where = f"{counted(mesh.size, 'device')}{of_processes(mesh)}"
@@ -281,8 +269,8 @@ class SlabProgram(AbstractProgram):
         """The bytes that a pass takes of each device, with the fields of the other pointings."""
         add, rounded, finish = programs.add, programs.rounded, programs.finish
         n_others, fields = self.n_pass - 1, (self.n_pass - 1) * _field_bytes(self.programs)
-        n_own = self._mesh.shape[DATA_AXIS] // self.n_process
-        summing = device_bytes(add) + n_others * _result_bytes(add) + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
+        n_here = self._mesh.shape[DATA_AXIS] // self.n_process
+        summing = device_bytes(add) + n_others * _result_bytes(add) + self.cuts.size * BYTES_PER_PLACED_STAR // n_here
         finishing = device_bytes(finish) + n_others * _result_bytes(rounded)
         return max(summing, self.n_pass * device_bytes(rounded), finishing) + fields
 
@@ -314,14 +302,13 @@ def of_processes(mesh: Mesh) -> str:
 def check_columns(sample: Galaxy, team: AbstractProcessGroup) -> None:
     """Raise ValueError where the particles of some process have other columns: all compile the same."""
     found = team.exchange(lambda: columns_of(sample))
-    different = [number for number, own in enumerate(found) if own != found[0]]
-    if different:
-        raise ValueError(
-            f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {found[different[0]]} in "
-            f"process {different[0]}"
-        )
+    for number, columns in enumerate(found):
+        if columns != found[0]:
+            raise ValueError(
+                f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {columns} in process "
+                f"{number}"
+            )
 
 
 def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
-    """Slabs on the mesh, all of the same size."""
     return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas is not None, size=cuts.size)

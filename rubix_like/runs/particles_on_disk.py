@@ -59,8 +59,8 @@ class HeldGalaxy:
         """The particles on the pipeline's devices; of a team, each process's on its own."""
         if self.team.size == 1:
             return replace(self, galaxy=pipeline.arguments(self.galaxy)[2])
-        own = jax.tree.map(lambda leaf: np.asarray(leaf, pipeline.plan.dtype), self.galaxy)
-        return replace(self, galaxy=shard_local(own, pipeline.mesh, self.team))
+        share = jax.tree.map(lambda leaf: np.asarray(leaf, pipeline.plan.dtype), self.galaxy)
+        return replace(self, galaxy=shard_local(share, pipeline.mesh, self.team))
 
     def counted(self, rules: Sequence[CensusRules], report: Report) -> list[Census]:  # noqa: ARG002
         """The census of each of several observations."""
@@ -124,7 +124,9 @@ def open_source(
     parts = files.enter_context(open_galaxy(config, report, team, resolved.library))
     if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
         return _held(config, resolved, parts, team)
-    size, rules = _automatic_size(memory) if slab == "auto" else slab, CensusRules.build(config, resolved)
+    in_memory = (memory or 0) // _MOST_IN_SLABS // (2 * BYTES_PER_STAR)
+    size = min(max(in_memory, _SMALLEST_SLAB), LARGEST_SLAB) if slab == "auto" else slab
+    rules = CensusRules.build(config, resolved)
     cuts = SlabCuts.of(parts, size, with_gas=rules.weight is not None, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
         (census,) = count_particles([rules], slabs, team)
@@ -144,31 +146,25 @@ def hold_galaxy(
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
-    """The parts of this process, read; all at once where `engine.deposit: auto` smooths them, by lengths that depend on
-    all stars."""
+    """Read this process's share. With automatic smoothing every process reads the whole galaxy, because lengths depend
+    on all stars."""
 
     def read() -> Galaxy:
         gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
-    own, info = team.each(read), parts.info
-    census = take_census(config, resolved, [own], team)
+    share, info = team.each(read), parts.info
+    census = take_census(config, resolved, [share], team)
     if census.crowding is None or not census.crowding.is_sparse or info.smoothing_length:
-        return HeldGalaxy(own, info, census, team)
+        return HeldGalaxy(share, info, census, team)
     galaxy, info = team.each(lambda: load(config, library=resolved.library))
 
     def cut(particles: Any) -> Any:
         start, stop = team.share(len(particles.position))
         return jax.tree.map(lambda leaf: leaf[start:stop], particles)
 
-    own = Galaxy(stars=cut(galaxy.stars), gas=None if galaxy.gas is None else cut(galaxy.gas))
-    return HeldGalaxy(own, info, take_census(config, resolved, [own], team), team)
-
-
-def _automatic_size(memory: int | None) -> int:
-    """Stars of a slab such that two of them take a small part of the memory."""
-    stars = (memory or 0) // _MOST_IN_SLABS // (2 * BYTES_PER_STAR)
-    return min(max(stars, _SMALLEST_SLAB), LARGEST_SLAB)
+    share = Galaxy(stars=cut(galaxy.stars), gas=None if galaxy.gas is None else cut(galaxy.gas))
+    return HeldGalaxy(share, info, take_census(config, resolved, [share], team), team)
 
 
 def _counted(parts: GalaxyParts, cuts: SlabCuts, report: Report) -> Iterator[Galaxy]:

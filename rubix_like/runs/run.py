@@ -27,12 +27,7 @@ from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.cube.survey_files.spectra_files import write_spectra
 from rubix_like.errors import ConfigError, expect_path
 from rubix_like.forward.census import Census, CensusRules
-from rubix_like.forward.pipeline import (
-    Pipeline,
-    alike_groups,
-    named_pipeline,
-    plan_together,
-)
+from rubix_like.forward.pipeline import Pipeline, alike_groups, named_pipeline, plan_together
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.observers import Observer, compile_program, of_processes
@@ -157,29 +152,17 @@ def run(
     path = Path(config.output.path if output is None else expect_path(output, "output"))
     group = team or SINGLE
     progress = progress_here(quiet if group.number == 0 else True)
-    result = compute(config, path, progress, group, read, overwrite=overwrite)
-    _say(result, config, progress, group)
-    return put_together(result.cube) if team is None else result.cube
-
-
-def _say(result: Result, config: RunConfig, progress: Progress, team: AbstractProcessGroup) -> None:
-    """The end of a run in words, where its progress is shown."""
-    if not any(team.exchange(lambda: progress.stream is not None)):
-        return
-    sums = sums_of(result.cube, team) if isinstance(result.cube, ShardedCube) else None
-    cube, path, others, remarks = result
-    lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
-    lines += missing_maps_lines(config)
-    if progress.stream is not None:
-        print(*lines, sep="\n", file=progress.stream, flush=True)
+    cube, path, others, remarks = compute(config, path, progress, group, read, overwrite=overwrite)
+    if any(group.exchange(lambda: progress.stream is not None)):
+        sums = sums_of(cube, group) if isinstance(cube, ShardedCube) else None
+        if progress.stream is not None:
+            lines = closing_lines(cube, path, others, progress.timings, config.output.layout, sums, remarks)
+            print(*lines, *missing_maps_lines(config), sep="\n", file=progress.stream, flush=True)
+    return put_together(cube) if team is None else cube
 
 
 def prepare(
-    config: RunConfig,
-    progress: Progress,
-    path: Path | None = None,
-    team: AbstractProcessGroup = SINGLE,
-    name: str = "",
+    config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE, name: str = ""
 ) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 
@@ -231,26 +214,19 @@ def turned(prepared: Prepared, config: RunConfig, path: Path) -> Prepared:
     return replace(prepared, config=config, observer=observer, need=_need(config, path, observer))
 
 
-def _waiting_bytes(config: RunConfig, path: Path) -> int:
-    """Bytes of the cubes of pointings that wait for their mosaic; 0 where there is none."""
-    files = output_files(config, path)
-    return sum(cube_bytes(config, file.n_voxel) for file in files[:-1]) if files[-1].is_mosaic else 0
-
-
 def _need(config: RunConfig, path: Path, observer: Observer) -> MemoryNeed:
     """The memory that the run takes here: one pointing at a time, on top of the finished ones that wait for the
     mosaic."""
     files, layout = output_files(config, path), observer.pipeline.layout
-    own = files[0]
-    mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
-    writing = writing_bytes(own.n_bytes, own.packing) + expected_maps_size(observer.pipeline)
+    first, last = files[0], files[-1]
+    mask = first.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
+    writing = writing_bytes(first.n_bytes, first.packing) + expected_maps_size(observer.pipeline)
     need = observer.program.need(mask + writing)
-    if not files[-1].is_mosaic:
+    if not last.is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(
-        need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes, own.packing))
-    )
+    mosaic = sum(waiting) + writing_bytes(last.n_bytes, first.packing)
+    return replace(need, host=max(need.host + sum(waiting[:-2]), mosaic))
 
 
 def compute(
@@ -292,9 +268,12 @@ def compute(
 def _needs(cubes: Sequence[PreparedCube]) -> Iterator[tuple[MemoryNeed, Mesh]]:
     """The memory that each observation of cubes that are made at a time takes, with what waits for the mosaics of the
     others, and its devices."""
-    every = [(part, cube.path) for cube in cubes for part in cube.parts]
-    waiting = [_waiting_bytes(part.config, path) for part, path in every]
-    for (part, _), bytes_here in zip(every, waiting, strict=True):
+    parts = [(part, output_files(part.config, cube.path)) for cube in cubes for part in cube.parts]
+    waiting = [
+        sum(cube_bytes(part.config, file.n_voxel) for file in files[:-1]) if files[-1].is_mosaic else 0
+        for part, files in parts
+    ]
+    for (part, _), bytes_here in zip(parts, waiting, strict=True):
         yield replace(part.need, host=part.need.host + sum(waiting) - bytes_here), part.pipeline.mesh
 
 
@@ -528,7 +507,6 @@ def _observed(prepared: PreparedCube, progress: Progress) -> Iterator[Cube | Sha
 
 
 def _with_fitted_maps(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
-    """The cubes of an observation, their velocity distributions fitted."""
     for which, cube in prepared.observer.cubes(progress):
         if cube.maps is None or cube.maps.velocity is None:
             yield cube
@@ -599,7 +577,6 @@ def check_lines(prepared: Prepared) -> list[str]:
 
 
 def _memory_line(prepared: Prepared) -> str:
-    """The memory that the process will take, with the making of a synthetic galaxy, and what there is."""
     info, need, making = prepared.info, prepared.need, None
     if isinstance(prepared.config.galaxy, SyntheticReader):
         making = making_bytes(info.n_stars + info.n_gas, jax.dtypes.canonicalize_dtype(float).itemsize)
@@ -611,7 +588,6 @@ def _memory_line(prepared: Prepared) -> str:
 
 
 def _layout_words(pipeline: Pipeline) -> str:
-    """The share that each device paints and keeps, in words."""
     layout, split = pipeline.layout, pipeline.layout.split
     apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
     kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
@@ -619,7 +595,6 @@ def _layout_words(pipeline: Pipeline) -> str:
 
 
 def _file_lines(prepared: Prepared) -> list[str]:
-    """Lines on where each pointing looks and what is written."""
     files = output_files(prepared.config, prepared.config.output.path)
     lines = [
         f"pointing    {pointing.name}: RA {pointing.center[0]:.6f}, Dec {pointing.center[1]:+.6f} deg "
@@ -640,7 +615,6 @@ def _file_lines(prepared: Prepared) -> list[str]:
 
 
 def _maps_lines(prepared: Prepared) -> list[str]:
-    """The maps beside the cube, in words."""
     axes = prepared.pipeline.frame.products
     if axes is None:
         reason = why_no_maps(prepared.config)

@@ -52,7 +52,8 @@ def summary_lines(
     are not zero; masses are shares of the stars' birth mass. `layout` is that of the file. `sums`: of all parts of the
     cube, where other processes have some of them (None: this process has all).
     """
-    path, sums = Path(path), sums or sums_of(cube)
+    path, sums, parts = Path(path), sums or sums_of(cube), in_parts(cube)
+    bins = parts.bins
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
     size = output_bytes(path)
@@ -60,12 +61,14 @@ def summary_lines(
     total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
     lines = [
         f"{what} written to {path}{in_brackets}",
-        _size_line(in_parts(cube)),
+        f"{parts.shape[1]} x {parts.shape[0]} spaxels of {parts.pixel_scale:g} arcsec, "
+        f"{counted(parts.shape[2], 'bin')} from {bins.edges[0]:.2f} to {bins.edges[-1]:.2f} Angstrom ({bins.medium}, "
+        f"{bins.sampling})",
         f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom",
     ]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines += [*_mask_lines(sums), *light_lines(cube)]
-    lines.append(_noise_line(in_parts(cube), sums))
+    lines.append(_noise_line(parts, sums))
     if "systematics" in cube.meta:
         lines.append(f"Systematic errors: {cube.meta['systematics']}")
     if timings:
@@ -102,15 +105,6 @@ def closing_lines(
         written.append("Look at each of them as at the last one, of which the following lines are:")
     written.extend(remarks)
     return [*written, *summary_lines(cube, path, timings, layout, sums), *note_lines(cube.meta.notes)]
-
-
-def _size_line(cube: ShardedCube) -> str:
-    n_y, n_x, n_wave = cube.shape
-    edges = cube.bins.edges
-    return (
-        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {counted(n_wave, 'bin')} "
-        f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.bins.medium}, {cube.bins.sampling})"
-    )
 
 
 def alignment_lines(meta: Mapping[str, Any]) -> list[str]:
@@ -185,20 +179,20 @@ def source_lines(cube: Cube | ShardedCube) -> list[str]:
     """Lines on what sources but stars and ionised gas left out, or that they are dark; none where all is in the
     field."""
     lines = []
-    for name, own in cube.source_counters.items():
-        amount = float(own.amount_total)
+    for name, counters in cube.source_counters.items():
+        amount = float(counters.amount_total)
         if name in (NEBULAE, AGN, DUST_COLUMN):
             continue
         if not amount:
             lines.append(f"Source '{name}' has no light: the amounts of all its particles are 0")
-        elif int(own.n_outside):
+        elif int(counters.n_outside):
             lines.append(
-                f"{int(own.n_outside)} of {int(own.n_particles)} particles of source '{name}' "
-                f"({_share(own.amount_outside, amount)} of its light) are outside the field: not in the cube"
+                f"{int(counters.n_outside)} of {int(counters.n_particles)} particles of source '{name}' "
+                f"({_share(counters.amount_outside, amount)} of its light) are outside the field: not in the cube"
             )
         for axis in (A_V, A_V_BIRTH):
-            if number := int(own.n_clamped.get(axis, 0)):
-                share = _share(own.amount_clamped[axis], amount)
+            if number := int(counters.n_clamped.get(axis, 0)):
+                share = _share(counters.amount_clamped[axis], amount)
                 lines.append(f"{number} particles of source '{name}' ({share} of its light) are {BEYOND_LARGEST}")
     return lines
 
@@ -240,14 +234,12 @@ def agn_lines(cube: Cube | ShardedCube) -> list[str]:
     absorbed = f"{what}; {float(counters.amount_total) * PHOTONS:.3g} ionising photons per second are absorbed {where}"
     if radius:
         return [absorbed, *_beyond_lines(counters)]
-    clamped = [axis for axis, number in counters.n_clamped.items() if int(number)]
-    lines = [
-        f"It is {BEYOND_LARGEST}"
-        if axis in (A_V, A_V_BIRTH)
-        else f"Its {axis} is beyond the table: the nearest value was taken"
-        for axis in clamped
-    ]
-    return [absorbed, *lines, *(["It is outside the field"] if int(counters.n_outside) else [])]
+    lines = [absorbed]
+    for axis in (axis for axis, number in counters.n_clamped.items() if int(number)):
+        is_dust = axis in (A_V, A_V_BIRTH)
+        beyond = f"Its {axis} is beyond the table: the nearest value was taken"
+        lines.append(f"It is {BEYOND_LARGEST}" if is_dust else beyond)
+    return [*lines, *(["It is outside the field"] if int(counters.n_outside) else [])]
 
 
 def _beyond_lines(counters: SourceCounters) -> list[str]:
@@ -256,11 +248,8 @@ def _beyond_lines(counters: SourceCounters) -> list[str]:
     for axis, number in counters.n_clamped.items():
         if int(number):
             share = _share(counters.amount_clamped[axis], amount)
-            place = (
-                BEYOND_LARGEST
-                if axis in (A_V, A_V_BIRTH)
-                else f"beyond the table's {axis}: its nearest value was taken"
-            )
+            beyond = f"beyond the table's {axis}: its nearest value was taken"
+            place = BEYOND_LARGEST if axis in (A_V, A_V_BIRTH) else beyond
             lines.append(f"{int(number)} of them ({share} of the photons) are {place}")
     if int(counters.n_outside):
         share = _share(counters.amount_outside, amount)
@@ -287,22 +276,14 @@ def opening_lines(path: Path, layout: str) -> list[str]:
     name = str(path)
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
-    if find_format(path, layout).keeps_all:
-        is_folder = path.suffix.lower() == FOLDER_SUFFIX
-        other = "import xarray; cube = xarray.open_zarr" if is_folder else "import h5py; file = h5py.File"
-        return [
-            f"Look at it: rubix-like plot {shlex.quote(name)} --html",
-            "Open it with:",
-            f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
-            f"  python: {other}({name!r})",
-        ]
-    return [
-        f"Look at it: rubix-like plot {shlex.quote(name)} --html",
-        "Open it with:",
-        f"  ds9 {shlex.quote(name + '[DATA]')}",
-        f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
-        f"  python: from mpdaf.obj import Cube; cube = Cube({name!r})",
-    ]
+    lines = [f"Look at it: rubix-like plot {shlex.quote(name)} --html", "Open it with:"]
+    ours = f"  python: from rubix_like import Cube; cube = Cube.read({name!r})"
+    if not find_format(path, layout).keeps_all:
+        ds9, mpdaf = f"  ds9 {shlex.quote(name + '[DATA]')}", "from mpdaf.obj import Cube; cube = Cube"
+        return [*lines, ds9, ours, f"  python: {mpdaf}({name!r})"]
+    is_folder = path.suffix.lower() == FOLDER_SUFFIX
+    other = "import xarray; cube = xarray.open_zarr" if is_folder else "import h5py; file = h5py.File"
+    return [*lines, ours, f"  python: {other}({name!r})"]
 
 
 def dust_lines(cube: Cube | ShardedCube) -> list[str]:
@@ -319,19 +300,18 @@ def dust_lines(cube: Cube | ShardedCube) -> list[str]:
 
 def planned_dust_lines(meta: Mapping[str, Any], counters: SourceCounters | None = None) -> list[str]:
     """The dust that `Cube.meta` has, before a run without the counters of its gas."""
-    lines = [*_gas_lines(meta, counters)]
+    lines = _gas_lines(meta, counters)
     if "dust_a_v" in meta:
         place = "in the galaxy" if meta["dust_place"] == "galaxy" else "in the foreground"
-        curve = f"curve {meta['dust_curve']}, {_r_v(meta, 'dust')}"
+        curve = f"curve {meta['dust_curve']}, R(V) {meta['dust_r_v']:g}"
         lines.append(f"Dust: a screen {place}, A(V) {meta['dust_a_v']:g} mag, {curve}")
     return lines
 
 
 def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list[str]:
-    """The dust of the gas particles."""
     if "dust_kind" not in meta:
         return []
-    what = f"Dust of the gas: curve {meta['dust_gas_curve']}, {_r_v(meta, 'dust_gas')}"
+    what = f"Dust of the gas: curve {meta['dust_gas_curve']}, R(V) {meta['dust_gas_r_v']:g}"
     if meta["dust_a_v_birth"]:
         what += f", birth clouds of {meta['dust_a_v_birth']:g} mag"
         what += f" (curve {meta['dust_birth_curve']})" if "dust_birth_curve" in meta else ""
@@ -350,10 +330,6 @@ def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list
         ),
     ):
         if int(number):
-            share = 100 * float(amount) / mass if mass > 0 else 0.0
-            lines.append(f"{int(number)} of these gas particles ({share:.3g} % of their dust) are {words}")
+            share = _share(amount, mass)
+            lines.append(f"{int(number)} of these gas particles ({share} of their dust) are {words}")
     return lines
-
-
-def _r_v(meta: Mapping[str, Any], prefix: str) -> str:
-    return f"R(V) {meta[f'{prefix}_r_v']:g}"

@@ -27,6 +27,7 @@ _LAYOUT = "6"
 """Part of every key, with the version: to be raised when what is stored, or how it is worked out, changes."""
 
 _ARCHIVE = b"PK\x03\x04"
+_HASH_BYTES = 32
 
 _PROGRAM = re.compile(r".+-[0-9a-f]{64}-cache")
 """JAX's names of compiled programs."""
@@ -56,12 +57,11 @@ def remembered(
 ) -> Mapping[str, ndarray]:
     """The arrays called `names` stored under `key`, or else those that `make` gives, which are then stored."""
     path = folder() / f"{kind}-{key}.npz"
-    found = _load(path, names)
-    if found is not None:
-        return found
-    made = make()
-    _store(path, made)
-    return made
+    arrays: Mapping[str, ndarray] | None = _load(path, names)
+    if arrays is None:
+        arrays = make()
+        _store(path, arrays)
+    return arrays
 
 
 def folder() -> Path:
@@ -92,39 +92,31 @@ def _load(path: Path, names: Sequence[str]) -> dict[str, ndarray] | None:
     except OSError as error:
         _LOG.info("not kept from an earlier run: %s", error)
         return None
-    found = _unpack(content, names)
-    if found is None:
+    arrays, payload = {}, content[_HASH_BYTES:]
+    if content[:_HASH_BYTES] == _checksum(payload):
+        with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in names if name in file.files}
+    if len(arrays) < len(names):
         _LOG.warning("the cached file %s is damaged: it is made again", path)
         return None
     try:
         os.utime(path)
     except OSError:
         _LOG.info("the time of last use of %s could not be set", path)
-    return found
-
-
-def _unpack(content: bytes, names: Sequence[str]) -> dict[str, ndarray] | None:
-    """The arrays; None where a byte is not what was written, or a name is missing."""
-    n_hash = len(_checksum(b""))
-    payload = content[n_hash:]
-    if content[:n_hash] != _checksum(payload):
-        return None
-    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
-        return {name: file[name] for name in names} if set(names) <= set(file.files) else None
+    return arrays
 
 
 def _is_kept_result(path: Path) -> bool:
-    """Whether a file begins as `_pack` makes it: an .npz file of others begins with the archive."""
-    n_hash = len(_checksum(b""))
+    """Whether a file begins as `_store` makes it: an .npz file of others begins with the archive."""
     try:
         with path.open("rb") as file:
-            return file.read(n_hash + len(_ARCHIVE))[n_hash:] == _ARCHIVE
+            return file.read(_HASH_BYTES + len(_ARCHIVE))[_HASH_BYTES:] == _ARCHIVE
     except OSError:  # removed by another process, or a folder
         return False
 
 
 def _checksum(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=32).digest()
+    return hashlib.blake2b(payload, digest_size=_HASH_BYTES).digest()
 
 
 def _store(path: Path, arrays: Mapping[str, ndarray]) -> None:
@@ -135,21 +127,14 @@ def _store(path: Path, arrays: Mapping[str, ndarray]) -> None:
             np.savez(stream, allow_pickle=False, **dict(arrays))
             payload = stream.getvalue()
             temporary.write_bytes(_checksum(payload) + payload)
-        _evict(path)
+        others = [(old, size) for old, size, _ in stored() if old != path]
+        excess = len(payload) + _HASH_BYTES + sum(size for _, size in others) - LIMIT_BYTES
+        for old, size in others:  # the least recently used first
+            if excess > 0:
+                old.unlink(missing_ok=True)
+                excess -= size
     except OSError as error:
         _LOG.info("not kept for later runs: %s", error)
-
-
-def _evict(newest: Path) -> None:
-    """Removes the least recently used files, never the newest, until what is left is within the limit."""
-    entries = stored()
-    excess = sum(size for _, size, _ in entries) - LIMIT_BYTES
-    for path, size, _ in entries:
-        if excess <= 0:
-            return
-        if path != newest:
-            path.unlink(missing_ok=True)
-            excess -= size
 
 
 COMPILED_LIMIT_BYTES: int = 500_000_000

@@ -23,6 +23,12 @@ _ENABLED = "jax_enable_compilation_cache"
 _FOLDER = "jax_compilation_cache_dir"
 
 
+def set_up_jax(precision: str) -> None:
+    """64-bit numbers where asked for, and a cache of compiled programs that outlives the command; for commands."""
+    jax.config.update("jax_enable_x64", precision == "float64")
+    keep_programs()
+
+
 def keep_programs() -> None:
     """From now on JAX keeps what it compiles, in the folder of compiled programs; nothing where there can be none."""
     for name, value in _settings().items():
@@ -154,7 +160,6 @@ def held(build: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _package_functions() -> Iterator[Any]:
-    """The jitted functions of the package's modules."""
     jitted = type(jax.jit(len))
     modules = {name: vars(module) for name, module in list(sys.modules.items()) if name.startswith("rubix_like.")}
     for name, members in modules.items():

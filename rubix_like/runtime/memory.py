@@ -85,14 +85,10 @@ def check_making(n_particles: int, itemsize: int) -> None:
 def process_bytes(need: MemoryNeed, making: int | None) -> int:
     """What a whole process takes on the host at its peak: Python, JAX and compiled programs beside the compiled run, or
     while `making` bytes of particles are made (None: they were read in this process; what it has taken so far)."""
-    loading = _peak_so_far() if making is None else _IDLE_BYTES + making
-    return max(loading, _IDLE_BYTES + _COMPILED_BYTES + need.host)
-
-
-def _peak_so_far() -> int:
-    """0 where it is not known."""
     lines = _STATUS.read_text().splitlines() if _STATUS.exists() else []
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    peak = 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    loading = peak if making is None else _IDLE_BYTES + making
+    return max(loading, _IDLE_BYTES + _COMPILED_BYTES + need.host)
 
 
 def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:
@@ -141,8 +137,8 @@ def free_memory(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | Non
     Version 2 of the control groups (memory.max) and version 1 (memory.limit_in_bytes); `membership` is the file that
     names the groups, `root` where they are mounted.
     """
-    found = [room for group in _groups(membership, root) if (room := _room(group)) is not None]
-    return min(found, default=None)
+    rooms = map(_room, _groups(membership, root))
+    return min((room for room in rooms if room is not None), default=None)
 
 
 def _groups(membership: Path, root: Path) -> Iterator[Path]:
@@ -154,27 +150,21 @@ def _groups(membership: Path, root: Path) -> Iterator[Path]:
         if controllers and "memory" not in controllers.split(","):
             continue
         top = root / "memory" if controllers else root
-        own = top / path.lstrip("/")
-        yield from (group for group in (own, *own.parents) if group.is_relative_to(top) and group.is_dir())
+        inner = top / path.lstrip("/")
+        yield from (group for group in (inner, *inner.parents) if group.is_relative_to(top) and group.is_dir())
 
 
 def _room(group: Path) -> int | None:
-    """Bytes that one group has left."""
     for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
         bound = _number(group / limit)
         current = _number(group / used)
         if bound is not None and current is not None and bound < _NO_LIMIT:
-            return max(bound - current + _dropped(group), 0)
+            statistics = group / "memory.stat"
+            lines = statistics.read_text().splitlines() if statistics.exists() else []
+            fields = dict(line.split() for line in lines)
+            dropped = fields.get("total_inactive_file", fields.get("inactive_file", 0))  # when there is need
+            return max(bound - current + int(dropped), 0)
     return None
-
-
-def _dropped(group: Path) -> int:
-    """Bytes of files in memory that are dropped when there is need."""
-    statistics = group / "memory.stat"
-    if not statistics.exists():
-        return 0
-    fields = dict(line.split() for line in statistics.read_text().splitlines())
-    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
 
 
 def _number(path: Path) -> int | None:

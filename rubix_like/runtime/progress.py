@@ -142,14 +142,9 @@ def progress_here(quiet: bool | None = None) -> Progress:
     """
     if quiet:
         return Progress()
-    if in_notebook():
+    if getattr(ipython_shell(), "kernel", None) is not None:  # a notebook
         return Progress(sys.stdout, rewrites=True)
     return terminal_progress() if quiet is False or sys.stderr.isatty() else Progress()
-
-
-def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
-    return getattr(ipython_shell(), "kernel", None) is not None
 
 
 def ipython_shell() -> Any:

@@ -121,7 +121,9 @@ def failed_plug_in(error: BaseException) -> str | None:
     places = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     if places[-1:] == ["rubix_like.runtime.signals"]:  # the end that a signal asked for
         return None
-    modules = {entry.module.partition(".")[0]: _owner(entry) for entry in _installed_plug_ins()}
+    every = entry_points()
+    groups = [every.select(group=group) for group in every.groups if group.startswith("rubix_like.")]
+    modules = {entry.module.partition(".")[0]: _owner(entry) for group in groups for entry in group}
     found = [modules[place.partition(".")[0]] for place in places if place.partition(".")[0] in modules]
     return found[-1] if found else None
 
@@ -144,12 +146,6 @@ def exits_as_errors() -> Iterator[None]:
         if plug_in is None:
             raise
         raise ConfigError(plug_in_failed(plug_in, error)) from error
-
-
-def _installed_plug_ins() -> list[EntryPoint]:
-    """The entry points of all groups of plug-ins."""
-    every = entry_points()
-    return [entry for group in every.groups if group.startswith("rubix_like.") for entry in every.select(group=group)]
 
 
 def _announced(group: str, name: str) -> list[EntryPoint]:

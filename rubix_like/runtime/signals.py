@@ -23,7 +23,7 @@ def orderly_termination() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     usual = sys.unraisablehook
 
     def notice(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -51,7 +51,3 @@ def termination_as_it_was() -> Iterator[None]:
     yield
     if before is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
-    sys.exit(128 + number)

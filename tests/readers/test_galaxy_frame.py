@@ -13,7 +13,7 @@ from rubix_like import open_galaxy
 from rubix_like.extend import open_selected
 from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import galaxy_frame as frame_module
-from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
+from rubix_like.readers.galaxy_frame import StoredStars, find_frame, held_stars
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
@@ -76,7 +76,7 @@ def densest(table, step=1):
 def test_up_to_the_size_of_the_sample_all_stars_are_gathered(n):
     """Read once, and the same to the last bit whatever the slabs and the processes."""
     table, asked = stars_of(n), []
-    expected, _ = find_frame(HeldStars(table), None, BOX)
+    expected, _ = find_frame(held_stars(table), None, BOX)
     np.testing.assert_array_equal(expected.center, densest(table))
     np.testing.assert_allclose(expected.velocity, inner_mean(table, expected.center), rtol=1e-12)
     frames = [find_frame(stored(table, asked=asked), None, BOX)[0]]
@@ -121,7 +121,7 @@ def test_wild_velocities_move_nobody(monkeypatch, sample):
     within = offset <= offset[order[half]]
     counted = within & ~np.isin(np.arange(777), inner)
     mean = np.average(table["velocity"][counted], axis=0, weights=table["mass"][counted])
-    found = [find_frame(HeldStars(table), center, BOX), find_frame(stored(table), center, BOX)]
+    found = [find_frame(held_stars(table), center, BOX), find_frame(stored(table), center, BOX)]
     found += values_of(run_team(3, lambda team: find_frame(stored(table, team), center, BOX)))
     for frame, notes in found:
         np.testing.assert_allclose(frame.velocity, mean, rtol=1e-10)
@@ -139,7 +139,7 @@ def test_processes_find_the_frame_of_one(monkeypatch, size, sample):
         table = stars_of(n, seed=2)
         alone, note = find_frame(stored(table), np.array([60.0, 60.0, 60.0]), BOX)
         assert "beyond their half-mass radius" in note[0]
-        held, _ = find_frame(HeldStars(table), np.array([60.0, 60.0, 60.0]), BOX)
+        held, _ = find_frame(held_stars(table), np.array([60.0, 60.0, 60.0]), BOX)
         np.testing.assert_allclose(alone.velocity, held.velocity, rtol=1e-12)
         asked = [[] for _ in range(size)]
 

@@ -109,11 +109,12 @@ def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
         f"# A run of rubix-like: {what} seen by {preset.label}.\n#\n"
         f"#   rubix-like check {name}\n#   rubix-like run {name} --plot\n\n"
     )
+    field, (n_x, n_y) = "", preset.n_spaxel_xy
+    if max(n_x, n_y) > _WIDEST and preset.aperture is None:  # very many spaxels
+        side, whole = _WIDEST * preset.pixel_scale, " x ".join(f"{side:g}" for side in preset.fov)
+        field = f"  fov: {side:g} arcsec    # {_WIDEST} x {_WIDEST} spaxels; the whole field is {whole} arcsec\n"
     rest = _REST.format(
-        instrument=instrument,
-        telescope=preset.telescope or "preset",
-        field=_field_line(preset),
-        cube=_in_yaml(f"{path.stem}.fits"),
+        instrument=instrument, telescope=preset.telescope or "preset", field=field, cube=_in_yaml(f"{path.stem}.fits")
     )
     return head + _GALAXIES[is_synthetic].format(path=_in_yaml(galaxy), found=found, more=more) + rest
 
@@ -125,17 +126,7 @@ def _in_yaml(text: str) -> str:
 
 def _in_comment(text: str) -> str:
     """On one line, with a question mark for what cannot be printed."""
-    return "".join(own if own.isprintable() else "?" for own in text)
-
-
-def _field_line(preset: InstrumentSettings) -> str:
-    """A smaller field where the preset's would have very many spaxels and no shape of its own."""
-    x, y = preset.n_spaxel_xy
-    if max(x, y) <= _WIDEST or preset.aperture is not None:
-        return ""
-    side = _WIDEST * preset.pixel_scale
-    whole = " x ".join(f"{own:g}" for own in preset.fov)
-    return f"  fov: {side:g} arcsec    # {_WIDEST} x {_WIDEST} spaxels; the whole field is {whole} arcsec\n"
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _recognised(galaxy: str) -> tuple[str, str]:
@@ -148,10 +139,9 @@ def _recognised(galaxy: str) -> tuple[str, str]:
             f"it with rubix-like inspect {shlex.quote(galaxy)}"
         )
     needed = parse_yaml(inspection.galaxy, galaxy)["galaxy"]
-    lines = [f"  {key}: {_plain(value)}    # the file needs it\n" for key, value in needed.items() if key != "path"]
+    lines = []
+    for key, value in needed.items():
+        if key != "path":
+            plain = yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+            lines.append(f"  {key}: {plain}    # the file needs it\n")
     return inspection.facts["recognised"], "".join(lines)
-
-
-def _plain(value: object) -> str:
-    """A setting on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()

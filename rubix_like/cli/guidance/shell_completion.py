@@ -42,7 +42,10 @@ def complete(parser: argparse.ArgumentParser) -> None:
     def configurations(prefix: str, **others: Any) -> list[str]:
         return [*_beginning(prefix, resource_names("configs")), *yaml(prefix, **others)]
 
-    completers = {"config": configurations, "set": settings, "instrument": _instruments}
+    def instruments(prefix: str, **others: Any) -> list[str]:  # noqa: ARG001
+        return _beginning(prefix, resource_names("instruments"))
+
+    completers = {"config": configurations, "set": settings, "instrument": instruments}
     for action in _actions(parser):
         if action.dest in completers:
             action.completer = completers[action.dest]  # pyright: ignore[reportAttributeAccessIssue]
@@ -55,11 +58,7 @@ def settings(prefix: str, **others: Any) -> list[str]:  # noqa: ARG001
     if equals:
         return _beginning(prefix, [f"{key}={name}" for name in resource_names(_NAMED[key])]) if key in _NAMED else []
     keys = found_at("rubix_like.config.dotted_keys:dotted_keys")(found_at("rubix_like.config.run_config:RunConfig"))
-    return _beginning(prefix, sorted({f"{own}=" for own in keys}))
-
-
-def _instruments(prefix: str, **others: Any) -> list[str]:  # noqa: ARG001
-    return _beginning(prefix, resource_names("instruments"))
+    return _beginning(prefix, sorted({f"{key}=" for key in keys}))
 
 
 def _beginning(prefix: str, words: Any) -> list[str]:
@@ -67,7 +66,6 @@ def _beginning(prefix: str, words: Any) -> list[str]:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The options of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):

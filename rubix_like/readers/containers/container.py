@@ -1,6 +1,8 @@
 """The interface of a file of particles in any format: groups of datasets whose rows are particles, and attributes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,59 @@ class AbstractContainer(ABC):
     def missing(self, group: str, dataset: str) -> ValueError:
         """The error for a dataset that is not there, which says what is."""
         return ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The datasets of a group: their names, and functions for the shape of one and for rows of it."""
+
+    names: tuple[str, ...]
+    shape: Callable[[str], tuple[int, ...]]
+    read: Callable[[str, int, int], ndarray]
+
+
+@dataclass(frozen=True)
+class ColumnContainer(AbstractContainer):
+    """Groups of columns that whoever opens a file puts together; `stated` has attributes by place, `tables` by group.
+
+    A group of attributes only is None in `tables`.
+    """
+
+    name: str
+    tables: Mapping[str, Columns | None]
+    stated: Mapping[str, Mapping[str, Any]]
+    unread: tuple[str, ...] = ()
+
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(self.tables)
+
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """Names of the columns."""
+        columns = self.tables.get(group)
+        return () if columns is None else columns.names
+
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """Names of what is stated there."""
+        return tuple(self.stated.get(place, ()))
+
+    def attribute(self, place: str, name: str) -> Any:
+        """The value stated there."""
+        return self.stated.get(place, {}).get(name)
+
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """Shape of the column, rows first."""
+        return self._columns(group, dataset).shape(dataset)
+
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows as stored; what is masked is NaN."""
+        return self._columns(group, dataset).read(dataset, start, stop)
+
+    def _columns(self, group: str, dataset: str) -> Columns:
+        columns = self.tables.get(group)
+        if columns is None or dataset not in columns.names:
+            raise self.missing(group, dataset)
+        return columns
 
 
 def scalar(value: Any) -> Any:

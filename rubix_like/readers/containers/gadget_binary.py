@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.containers.container import ColumnContainer, Columns
 
 MOST_BLOCKS = 500
 """Gadget writes some twenty blocks: a file with more of them than this is none of its."""
@@ -83,13 +83,6 @@ LAYOUTS: dict[str, BlockLayout] = {
 """Blocks by their label in format 2, without its padding."""
 
 
-def parse_header(record: bytes, order: str) -> dict[str, Any]:
-    """The header's entries under their names in Gadget's HDF5 files; `order` is "<" or ">"."""
-    dtype = np.dtype([(name, order + kind, (count,) if count > 1 else ()) for name, kind, count in _HEADER])
-    stored = np.frombuffer(record, dtype=dtype, count=1)[0]
-    return {name: np.array(stored[name]) for name, _, _ in _HEADER}
-
-
 def standard_order(header: dict[str, Any]) -> tuple[str, ...]:
     """The blocks of a file of format 1, which has no labels: the order is fixed, the header says which there are."""
     counts, masses = header["NumPart_ThisFile"], header["MassTable"]
@@ -102,39 +95,36 @@ def standard_order(header: dict[str, Any]) -> tuple[str, ...]:
     return tuple(blocks)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a record holds a block: the types in it, columns and the numbers' type."""
-
-    types: tuple[int, ...]
-    columns: int
-    dtype: np.dtype
-
-
-def fit_block(label: str, length: int, header: dict[str, Any], order: str, width: int) -> Fit | None:
-    """How a record of `length` bytes can be the block `label`, None where it cannot.
+def fit_block(
+    label: str, length: int, header: dict[str, Any], order: str, width: int
+) -> tuple[dict[int, int], int, np.dtype] | None:
+    """Rows by type, columns and the numbers' type of a record of `length` bytes as the block `label`; None if it is
+    none.
 
     Bytes per number follow from the length; where several are possible, `width` (those of POS) goes first.
     """
     layout = LAYOUTS[label]
-    kind = "u" if layout.integer else "f"
     for types in layout.types:
-        present = tuple(t for t in types if header["NumPart_ThisFile"][t])
-        if label == "MASS":
-            present = tuple(t for t in present if header["MassTable"][t] == 0)
-        count = sum(int(header["NumPart_ThisFile"][t]) for t in present)
-        for size in (width, 12 - width):
-            columns = layout.columns or (length // (count * size) if count else 0)
-            if columns and count and length == count * size * columns:
-                return Fit(present, columns, np.dtype(f"{order}{kind}{size}"))
+        counts = {kind: number for kind, number in _rows(label, types, header).items() if number}
+        count = sum(counts.values())
+        for size in (width, 12 - width) if count else ():
+            columns = layout.columns or length // (count * size)
+            if columns and length == count * size * columns:
+                return counts, columns, np.dtype(f"{order}{'u' if layout.integer else 'f'}{size}")
     return None
+
+
+def _rows(label: str, types: tuple[int, ...], header: dict[str, Any]) -> dict[int, int]:
+    """Particles of each of these types that may be in the block; masses in the MassTable are in none."""
+    kept = [kind for kind in types if label != "MASS" or header["MassTable"][kind] == 0]
+    return {kind: int(header["NumPart_ThisFile"][kind]) for kind in kept}
 
 
 def expected_sizes(label: str, header: dict[str, Any]) -> str:
     """The bytes that a block may have, in words."""
     layout = LAYOUTS[label]
-    present = [t for t in layout.types[0] if label != "MASS" or header["MassTable"][t] == 0]
-    count = sum(int(header["NumPart_ThisFile"][t]) for t in present)
+    present = _rows(label, layout.types[0], header)
+    count = sum(present.values())
     numbers = f"{count} particles of type {', '.join(map(str, present))}"
     sizes = " or ".join(str(count * size * max(layout.columns, 1)) for size in (4, 8))
     return f"{sizes} bytes ({numbers})"
@@ -151,53 +141,30 @@ class Place:
 
 
 @dataclass(frozen=True)
-class GadgetContainer(AbstractContainer):
-    """An open binary snapshot as the groups Header and PartType0 to PartType5, as Gadget's HDF5 files have them."""
+class _Blocks:
+    """The blocks that hold one type, by dataset, in the open `file` of which messages give the name `place`."""
 
-    name: str
     file: BinaryIO
-    header: dict[str, Any]
-    places: dict[tuple[str, str], Place]
-    unread: tuple[str, ...] = ()
+    place: str
+    places: dict[str, Place]
 
-    def groups(self) -> tuple[str, ...]:
-        """Header and the types that have particles."""
-        return ("Header", *dict.fromkeys(group for group, _ in self.places))
-
-    def datasets(self, group: str) -> tuple[str, ...]:
-        """The blocks that hold this type."""
-        return tuple(dataset for where, dataset in self.places if where == group)
-
-    def attributes(self, place: str) -> tuple[str, ...]:
-        """Names of the header's entries; blocks have no attributes."""
-        return tuple(self.header) if place == "Header" else ()
-
-    def attribute(self, place: str, name: str) -> Any:
-        """The value of one entry of the header."""
-        return self.header.get(name) if place == "Header" else None
-
-    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+    def shape(self, dataset: str) -> tuple[int, ...]:
         """(rows,) or (rows, columns)."""
-        place = self._place(group, dataset)
+        place = self.places[dataset]
         return (place.rows,) if place.columns == 1 else (place.rows, place.columns)
 
-    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+    def read(self, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored; only they are read from the file."""
-        place = self._place(group, dataset)
+        place = self.places[dataset]
         start, stop, _ = slice(start, stop).indices(place.rows)
         row_bytes = place.columns * place.dtype.itemsize
         self.file.seek(place.offset + start * row_bytes)
         wanted = max(stop - start, 0) * row_bytes
         raw = self.file.read(wanted)
         if len(raw) != wanted:
-            raise ValueError(f"{self.name}: {group}/{dataset}: expected {wanted} bytes, got {len(raw)}; {_AGAIN}")
+            raise ValueError(f"{self.place}/{dataset}: expected {wanted} bytes, got {len(raw)}; {_AGAIN}")
         values = np.frombuffer(raw, dtype=place.dtype)
         return values if place.columns == 1 else values.reshape(-1, place.columns)
-
-    def _place(self, group: str, dataset: str) -> Place:
-        if (group, dataset) not in self.places:
-            raise self.missing(group, dataset)
-        return self.places[group, dataset]
 
 
 def byte_order(head: bytes) -> str | None:
@@ -210,8 +177,11 @@ def byte_order(head: bytes) -> str | None:
 
 
 @contextmanager
-def open_gadget(path: Path) -> Iterator[GadgetContainer]:
-    """Open a binary snapshot; raises ValueError where its records are not those of one."""
+def open_gadget(path: Path) -> Iterator[ColumnContainer]:
+    """Open a binary snapshot as the groups Header and PartType0 to PartType5 of Gadget's HDF5 files.
+
+    Raises ValueError where its records are not those of one.
+    """
     with path.open("rb") as file:
         order = byte_order(file.read(8))
         if order is None:
@@ -220,7 +190,11 @@ def open_gadget(path: Path) -> Iterator[GadgetContainer]:
         header = _read_header(file, str(path), order, records)
         places = _find_places(str(path), order, header, records[1:])
         unread = tuple(f"block {record.label}" for record in records[1:] if record.label not in {"", *LAYOUTS})
-        yield GadgetContainer(str(path), file, header, places, unread)
+        tables: dict[str, Columns | None] = {"Header": None}
+        for group, datasets in places.items():
+            blocks = _Blocks(file, f"{path}: {group}", datasets)
+            tables[group] = Columns(tuple(datasets), blocks.shape, blocks.read)
+        yield ColumnContainer(str(path), tables, {"Header": header}, unread)
 
 
 @dataclass(frozen=True)
@@ -285,7 +259,9 @@ def _read_header(file: BinaryIO, name: str, order: str, records: list[_Record]) 
         came = f"{records[0].length} bytes" if records else "none"
         raise ValueError(f"{name}: Header: expected a record of {HEADER_BYTES} bytes, got {came}; {_AGAIN}")
     file.seek(records[0].offset)
-    header = parse_header(file.read(HEADER_BYTES), order)
+    dtype = np.dtype([(entry, order + kind, (count,) if count > 1 else ()) for entry, kind, count in _HEADER])
+    stored = np.frombuffer(file.read(HEADER_BYTES), dtype=dtype, count=1)[0]
+    header = {entry: np.array(stored[entry]) for entry, _, _ in _HEADER}
     if not header["NumPart_ThisFile"].any():
         raise ValueError(f"{name}: Header/NumPart_ThisFile: expected particles, got none; choose another snapshot")
     masses = header["MassTable"]
@@ -294,15 +270,15 @@ def _read_header(file: BinaryIO, name: str, order: str, records: list[_Record]) 
     return header
 
 
-def _find_places(name: str, order: str, header: dict[str, Any], records: list[_Record]) -> dict[tuple[str, str], Place]:
-    """Places of each type's datasets: by label in format 2, else in the standard order as far as the sizes agree."""
+def _find_places(name: str, order: str, header: dict[str, Any], records: list[_Record]) -> dict[str, dict[str, Place]]:
+    """Places of datasets by group: by label in format 2, else in the standard order as far as the sizes agree."""
     labelled = any(record.label for record in records)
     labels = [record.label for record in records] if labelled else standard_order(header)
     needed = _NEEDED if "MASS" in standard_order(header) else _NEEDED[:3]
     missing = [label for label in needed if label not in labels[: len(records)]]
     if missing:
         raise ValueError(f"{name}: expected the blocks {', '.join(needed)}, got no {', '.join(missing)}; {_AGAIN}")
-    places: dict[tuple[str, str], Place] = {}
+    places: dict[str, dict[str, Place]] = {}
     width = 4
     for label, record in zip(labels, records, strict=False):
         if label not in LAYOUTS:
@@ -313,10 +289,11 @@ def _find_places(name: str, order: str, header: dict[str, Any], records: list[_R
         if found is None:
             expected = expected_sizes(label, header)
             raise ValueError(f"{name}: block {label}: expected {expected}, got {record.length} bytes; {_AGAIN}")
-        width = found.dtype.itemsize if label == "POS" else width
+        counts, columns, dtype = found
+        width = dtype.itemsize if label == "POS" else width
         offset = record.offset
-        for kind in found.types:
-            rows = int(header["NumPart_ThisFile"][kind])
-            places[f"PartType{kind}", LAYOUTS[label].dataset] = Place(offset, rows, found.columns, found.dtype)
-            offset += rows * found.columns * found.dtype.itemsize
-    return dict(sorted(places.items()))
+        for kind, rows in counts.items():
+            place = Place(offset, rows, columns, dtype)
+            places.setdefault(f"PartType{kind}", {})[LAYOUTS[label].dataset] = place
+            offset += rows * columns * dtype.itemsize
+    return {group: dict(sorted(places[group].items())) for group in sorted(places)}

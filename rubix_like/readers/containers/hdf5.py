@@ -64,15 +64,21 @@ class HDF5Container(AbstractContainer):
         return self._guarded(f"{place}@{name}", lambda: _attribute(found, name, Path(self.name)))
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
-        """Shape of the dataset, rows first."""
+        """Shape of the dataset, rows first; the columns of a field of a compound type count, too."""
         found = self._dataset(group, dataset)
-        return self._guarded(f"{group}/{dataset}", lambda: _shape(found, dataset))
+
+        def shape() -> tuple[int, ...]:
+            inner = found.dtype[dataset].shape if dataset in (found.dtype.names or ()) else ()
+            return (*(found.shape or ()), *inner)
+
+        return self._guarded(f"{group}/{dataset}", shape)
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored."""
         array = self._dataset(group, dataset)
         place = f"{group}/{dataset}"
-        self._check_whole(array, place)
+        if array.name not in self.whole:
+            self._check_whole(array, place)
         names = self._guarded(place, lambda: array.dtype.names or ())
         selection = (slice(start, stop), dataset) if dataset in names else slice(start, stop)
         values = self._guarded(place, lambda: np.asarray(array[selection]))
@@ -94,16 +100,13 @@ class HDF5Container(AbstractContainer):
 
     def _check_whole(self, array: h5py.Dataset, place: str) -> None:
         """Raise ValueError where the data are not all there, or share bytes with those of another dataset."""
-        own = array.name or place
-        if own in self.whole:
-            return
         extents = self._guarded(place, lambda: check_stored(array, Path(self.name)))
         other = next((name for name, taken in self.whole.items() if share_bytes([extents, taken])), None)
         if other is not None or share_bytes([extents]):
             raise ValueError(
                 f"{self.name}: {place} claims the same bytes of the file as {other or 'another part of it'}; {DAMAGED}"
             )
-        self.whole[own] = extents
+        self.whole[array.name or place] = extents
 
     def _find(self, place: str) -> Any:
         found = self.file
@@ -125,12 +128,6 @@ class HDF5Container(AbstractContainer):
             raise ValueError(f"{self.name}: {where} cannot be read ({reason_of(error)}); {DAMAGED}") from error
 
 
-def _shape(dataset: h5py.Dataset, name: str) -> tuple[int, ...]:
-    """Rows first; the columns of a field `name` of a compound type count, too."""
-    inner = dataset.dtype[name].shape if name in (dataset.dtype.names or ()) else ()
-    return (*(dataset.shape or ()), *inner)
-
-
 def _member(group: h5py.Group, name: str) -> Any:
     """The object `name` in a group, None where there is none; raises StorageError for a link that leads nowhere."""
     if not group.id.links.exists(name.encode()):
@@ -147,7 +144,6 @@ def _member(group: h5py.Group, name: str) -> Any:
 
 
 def _attribute(found: Any, name: str, path: Path) -> Any:
-    """An attribute; a dataset of one value counts as one of its group."""
     if name not in found.attrs:
         dataset = _member(found, name) if isinstance(found, h5py.Group) else None
         if not isinstance(dataset, h5py.Dataset) or dataset.shape not in {(), (1,)}:

@@ -7,14 +7,13 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.containers.container import ColumnContainer, Columns
 from rubix_like.runtime.optional_packages import import_optional
 
 UNITS: dict[str, str] = {
@@ -41,8 +40,6 @@ DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Arrays that pynbody computes, and the sets of stored arrays that it computes them from (one set is enough)."""
 
-FAMILIES = {"stars": "star", "gas": "gas", "dark_matter": "dm"}
-
 _NO_PARAMETERS = "No readable param file"
 
 _TIPSY_BYTES = 32
@@ -50,87 +47,57 @@ _BYTES_PER_PARTICLE = (48, 36, 44)
 """Bytes of a gas, dark matter and star particle in tipsy files with single-precision positions."""
 
 
-@dataclass(frozen=True)
-class PynbodyContainer(AbstractContainer):
+def _container(path: Path, snapshot: Any) -> ColumnContainer:
     """A snapshot as the groups Header, stars, gas and dark_matter, whose datasets are arrays of pynbody.
 
     pynbody reads an array of all particles at once: what is held is one column of the snapshot, not one slab of it.
     """
+    families = {"stars": snapshot.star, "gas": snapshot.gas, "dark_matter": snapshot.dm}
+    tables: dict[str, Columns | None] = {"Header": None}
+    for group, family in families.items():
+        if len(family):
+            tables[group] = _columns(family, f"{path}: {group}", snapshot)
+    return ColumnContainer(str(path), tables, {"Header": _header(snapshot)})
 
-    name: str
-    snapshot: Any
-    header: dict[str, Any]
 
-    def groups(self) -> tuple[str, ...]:
-        """Header and the families that have particles."""
-        return ("Header", *(group for group in FAMILIES if len(self._family(group))))
+def _columns(family: Any, place: str, snapshot: Any) -> Columns:
+    """The arrays of `UNITS` that are stored or that pynbody derives from stored ones, in these units."""
+    stored = set(family.loadable_keys())
+    derived = {name for name, ways in DERIVED.items() if any(stored.issuperset(way) for way in ways)}
 
-    def datasets(self, group: str) -> tuple[str, ...]:
-        """The arrays of `UNITS` that are stored or that pynbody derives from stored ones."""
-        if group not in FAMILIES or not len(self._family(group)):
-            return ()
-        stored = set(self._guarded(group, lambda: self._family(group).loadable_keys()))
-        derived = {name for name, ways in DERIVED.items() if any(stored.issuperset(way) for way in ways)}
-        return tuple(name for name in UNITS if name in stored | derived)
-
-    def attributes(self, place: str) -> tuple[str, ...]:
-        """Names of the header's entries."""
-        return tuple(self.header) if place == "Header" else ()
-
-    def attribute(self, place: str, name: str) -> Any:
-        """The value of one entry of the header."""
-        return self.header.get(name) if place == "Header" else None
-
-    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
-        """(rows,) or (rows, 3)."""
-        self._check(group, dataset)
-        return (len(self._family(group)), *((3,) if dataset in {"pos", "vel"} else ()))
-
-    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
-        """The rows in the unit of `UNITS`."""
-        self._check(group, dataset)
-
-        def act() -> ndarray:
-            rows = self._family(group)[dataset][start:stop]
-            return np.array(_in_units(rows, UNITS[dataset], self.snapshot), dtype=np.float64)
-
-        return self._guarded(f"{group}/{dataset}", act)
-
-    def _family(self, group: str) -> Any:
-        return self.snapshot.star if group == "stars" else self.snapshot.gas if group == "gas" else self.snapshot.dm
-
-    def _check(self, group: str, dataset: str) -> None:
-        if dataset not in self.datasets(group):
-            raise self.missing(group, dataset)
-
-    def _guarded(self, place: str, act: Any) -> Any:
+    def read(name: str, start: int, stop: int) -> ndarray:
         with _warnings_that_matter():
             try:
-                return act()
+                return np.array(_in_units(family[name][start:stop], UNITS[name], snapshot), dtype=np.float64)
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
                 raise ValueError(
-                    f"{self.name}: {place} cannot be read by pynbody ({text}); check the file with pynbody itself"
+                    f"{place}/{name} cannot be read by pynbody ({text}); check the file with pynbody itself"
                 ) from error
+
+    def shape(name: str) -> tuple[int, ...]:
+        return (len(family), 3) if name in {"pos", "vel"} else (len(family),)
+
+    return Columns(tuple(name for name in UNITS if name in stored | derived), shape, read)
 
 
 @contextmanager
-def open_pynbody(path: Path) -> Iterator[PynbodyContainer]:
+def open_pynbody(path: Path) -> Iterator[ColumnContainer]:
     """Open a snapshot with pynbody; raises ConfigError where it is not installed, OSError where it cannot read it."""
     pynbody = import_optional("pynbody", f"galaxy.path: '{path}'")
     with _warnings_that_matter():
         try:
             snapshot = pynbody.load(str(path))
-            container = PynbodyContainer(str(path), snapshot, _header(snapshot))
+            container = _container(path, snapshot)
         except Exception as error:
             is_param = _NO_PARAMETERS in str(error)
             remedy = "put the run's .param file beside it" if is_param else "check the file with pynbody itself"
             raise OSError(
                 f"galaxy.path: '{path}' cannot be read by pynbody ({type(error).__name__}: {error}); {remedy}"
             ) from error
-    parameters = getattr(container.snapshot, "_paramfile", {})
+    parameters = getattr(snapshot, "_paramfile", {})
     missing = [name for name in ("dMsolUnit", "dKpcUnit") if name not in parameters]
-    if container.header["Code"] == "Tipsy" and missing:
+    if container.attribute("Header", "Code") == "Tipsy" and missing:
         raise OSError(
             f"galaxy.path: '{container.name}': expected {' and '.join(missing)} in the run's .param file, which state "
             f"the units of mass and length; add what is missing there"

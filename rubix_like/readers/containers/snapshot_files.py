@@ -51,7 +51,7 @@ class JoinedContainer(AbstractContainer):
     def from_parts(name: str, parts: tuple[AbstractContainer, ...]) -> "JoinedContainer":
         """Join the parts; raises ValueError where a group's datasets are not the same in all that have rows of it."""
         groups = dict.fromkeys(group for part in parts for group in part.groups())
-        rows = {group: tuple(_row_count(part, group) for part in parts) for group in groups}
+        rows = {group: tuple(row_count(part, group) for part in parts) for group in groups}
         for group, counts in rows.items():
             having = [part for part, count in zip(parts, counts, strict=True) if count]
             for part in having[1:]:
@@ -82,15 +82,12 @@ class JoinedContainer(AbstractContainer):
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset in all parts together."""
         if (group, dataset) not in self.shapes:
-            self.shapes[group, dataset] = self._joined_shape(group, dataset)
+            shapes = {self._part_shape(part, group, dataset, count)[1:] for part, count, _ in self._having(group)}
+            if len(shapes) > 1:
+                text = " and ".join(str(("N", *shape)).replace("'", "") for shape in sorted(shapes))
+                raise ValueError(f"{self.name}: {group}/{dataset}: expected one shape in all files, got {text}")
+            self.shapes[group, dataset] = (sum(self.rows.get(group, ())), *next(iter(shapes), ()))
         return self.shapes[group, dataset]
-
-    def _joined_shape(self, group: str, dataset: str) -> tuple[int, ...]:
-        shapes = {self._own_shape(part, group, dataset, count)[1:] for part, count, _ in self._having(group)}
-        if len(shapes) > 1:
-            text = " and ".join(str(("N", *shape)).replace("'", "") for shape in sorted(shapes))
-            raise ValueError(f"{self.name}: {group}/{dataset}: expected one shape in all files, got {text}")
-        return (sum(self.rows.get(group, ())), *next(iter(shapes), ()))
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows from `start` to `stop`; each part reads only its own."""
@@ -98,11 +95,11 @@ class JoinedContainer(AbstractContainer):
         for part, count, first in self._having(group):
             begin, end = max(start - first, 0), min(stop - first, count)
             if begin < end:
-                self._own_shape(part, group, dataset, count)
+                self._part_shape(part, group, dataset, count)
                 pieces.append(part.read(group, dataset, begin, end))
         return np.concatenate(pieces) if pieces else np.zeros((0, *self.shape(group, dataset)[1:]))
 
-    def _own_shape(self, part: AbstractContainer, group: str, dataset: str, count: int) -> tuple[int, ...]:
+    def _part_shape(self, part: AbstractContainer, group: str, dataset: str, count: int) -> tuple[int, ...]:
         shape = part.shape(group, dataset)
         if shape[:1] != (count,):
             raise ValueError(
@@ -122,7 +119,7 @@ class JoinedContainer(AbstractContainer):
         return next((part for part, _, _ in self._having(place.partition("/")[0])), self.parts[0])
 
 
-def _row_count(container: AbstractContainer, group: str) -> int:
+def row_count(container: AbstractContainer, group: str) -> int:
     """Rows of a group by its first dataset; 0 where it has none."""
     shape = next((container.shape(group, name) for name in container.datasets(group)), ())
     return shape[0] if shape else 0
@@ -205,7 +202,6 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
 
 
 def _is_fits(head: bytes) -> bool:
-    """A FITS file, maybe compressed by gzip."""
     if head[:2] == GZIP:
         try:
             head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, 80)
@@ -226,6 +222,8 @@ _TABLES: tuple[tuple[Callable[[bytes], bool], Callable[[Path], AbstractContextMa
 _NUMBERED = re.compile(r"(?P<stem>.+\.)(?P<number>\d+)(?P<suffix>\.(?:hdf5|h5|hdf))?")
 _SUFFIXES = (".hdf5", ".h5", ".hdf")
 _FILE_COUNTS = ("NumFilesPerSnapshot", "NumFiles")
+"""Attributes of the Header that say how many files the snapshot has."""
+
 _SHOWN = 5
 
 
@@ -244,7 +242,9 @@ def open_files(
     _check_there_once(paths, key)
     with ExitStack() as stack:
         opened, kind = stack.enter_context(open_container(paths[0], by_pynbody))
-        whole = _whole(paths, _file_count(opened), key) if alone else paths
+        counts = [as_number(opened.attribute("Header", name)) for name in _FILE_COUNTS]
+        n_files = max(int(next((count for count in counts if count is not None), 1)), 1)
+        whole = _whole(paths, n_files, key) if alone else paths
         if len(whole) == 1:
             yield opened, kind
             return
@@ -262,15 +262,15 @@ def single_file_bytes(given: Path | tuple[Path, ...]) -> int | None:
 
 def _open_alike(stack: ExitStack, path: Path, kind: str, key: str, by_pynbody: bool) -> AbstractContainer:
     try:
-        container, own_kind = stack.enter_context(open_container(path, by_pynbody))
+        container, other_kind = stack.enter_context(open_container(path, by_pynbody))
     except OSError as error:
         if "Too many open files" not in str(error):
             raise
         raise OSError(
             f"{key}: '{path}' cannot be opened: too many open files at once; raise the limit (ulimit -n 4096)"
         ) from error
-    if own_kind != kind:
-        raise ValueError(f"{key}: expected files of one kind, got {kind} and {own_kind} ('{path}')")
+    if other_kind != kind:
+        raise ValueError(f"{key}: expected files of one kind, got {kind} and {other_kind} ('{path}')")
     return container
 
 
@@ -334,31 +334,23 @@ def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
 
 def _parts(paths: tuple[Path, ...], split: tuple[str, int, str], key: str) -> dict[int, list[Path]]:
     """The files by number: these, or where there is only one the files beside it that are named alike."""
-    alone = len(paths) == 1
     found: dict[int, list[Path]] = {}
-    for path in paths[0].parent.iterdir() if alone else paths:
-        own = _split(path)
-        if own is not None and (own[0], own[2]) == (split[0], split[2]):
-            found.setdefault(own[1], []).append(path)
-        elif not alone:
+    for path in sisters(paths[0]) if len(paths) == 1 else paths:
+        part = _split(path)
+        if part is None or (part[0], part[2]) != (split[0], split[2]):
             raise ValueError(f"{key}: '{path}' is not named like '{paths[0].name}'; expected the parts of one snapshot")
+        found.setdefault(part[1], []).append(path)
     return found
 
 
 def _check_there_once(paths: tuple[Path, ...], key: str) -> None:
-    seen: set[Path] = set()
+    found: set[Path] = set()
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"{key}: no file '{path}'; set {key} to a file that is there")
-        if (real := path.resolve()) in seen:
+        if path.resolve() in found:
             raise ValueError(f"{key}: '{path}' is there twice; its particles would count twice: name it once")
-        seen.add(real)
-
-
-def _file_count(container: AbstractContainer) -> int:
-    """How many files the snapshot has, by its Header; 1 where it does not say."""
-    counts = [as_number(container.attribute("Header", name)) for name in _FILE_COUNTS]
-    return max(int(next((count for count in counts if count is not None), 1)), 1)
+        found.add(path.resolve())
 
 
 def _split(path: Path) -> tuple[str, int, str] | None:
@@ -381,7 +373,6 @@ def sisters(path: Path) -> list[Path]:
     split = _split(path)
     if split is None:
         return [path]
-    found = [
-        own for own in path.parent.iterdir() if (other := _split(own)) and (other[0], other[2]) == (split[0], split[2])
-    ]
-    return sorted(found, key=_order)
+    named = [(other, _split(other)) for other in path.parent.iterdir()]
+    alike = [other for other, part in named if part and (part[0], part[2]) == (split[0], split[2])]
+    return sorted(alike, key=_order)

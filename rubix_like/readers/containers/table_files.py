@@ -6,10 +6,8 @@ Of Parquet, npy and uncompressed FITS only the rows that are asked for are held.
 import gzip
 import re
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +16,7 @@ from astropy.io import fits
 from numpy import ndarray
 
 from rubix_like.config.yaml_files import check_ecsv, count_nodes
-from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.containers.container import ColumnContainer, Columns
 from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
 from rubix_like.runtime.optional_packages import import_optional
@@ -26,50 +24,6 @@ from rubix_like.runtime.places import found_at
 
 ASTROPY_META = ".__table_column_meta__"
 """Ending of the dataset beside a table in HDF5 in which astropy keeps the columns' units."""
-
-
-class AbstractColumns(ABC):
-    """The interface of one table of a file: named columns, read by rows."""
-
-    @abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-
-    @abstractmethod
-    def unit(self, name: str) -> str | None:
-        """The unit that the file states for a column, None where it states none."""
-
-    @abstractmethod
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a column, rows first."""
-
-    @abstractmethod
-    def read(self, name: str, start: int, stop: int) -> ndarray:
-        """Rows of a column."""
-
-
-@dataclass(frozen=True)
-class ArrayColumns(AbstractColumns):
-    """A table in memory: one array per column."""
-
-    arrays: dict[str, ndarray]
-    units: dict[str, str] = field(default_factory=dict)
-
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self.arrays)
-
-    def unit(self, name: str) -> str | None:
-        """The stated unit."""
-        return self.units.get(name)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.arrays[name].shape
-
-    def read(self, name: str, start: int, stop: int) -> ndarray:
-        """Rows of the array."""
-        return self.arrays[name][start:stop]
 
 
 def yaml_units(lines: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -87,117 +41,67 @@ ONLY_TABLE = "table"
 """Name of the table in files that hold one."""
 
 
-@dataclass(frozen=True)
-class TableContainer(AbstractContainer):
-    """An open file of tables; a column's attribute `unit` is the unit that the file states, the file's are its meta."""
-
-    name: str
-    tables: dict[str, AbstractColumns]
-    meta: dict[str, Any] = field(default_factory=dict)
-
-    def groups(self) -> tuple[str, ...]:
-        """Names of the tables."""
-        return tuple(self.tables)
-
-    def datasets(self, group: str) -> tuple[str, ...]:
-        """Names of the columns."""
-        return self.tables[group].names() if group in self.tables else ()
-
-    def attributes(self, place: str) -> tuple[str, ...]:
-        """`unit` for a column with one; for the file ("") the names of its meta data."""
-        if not place:
-            return tuple(self.meta)
-        return () if self.attribute(place, "unit") is None else ("unit",)
-
-    def attribute(self, place: str, name: str) -> Any:
-        """The unit of a column as text, or an entry of the meta data."""
-        if not place:
-            return self.meta.get(name)
-        group, _, column = place.partition("/")
-        if name != "unit" or column not in self.datasets(group):
-            return None
-        return self.tables[group].unit(column)
-
-    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
-        """Shape of the column, rows first."""
-        return self._guarded(group, dataset, lambda: self.tables[group].shape(dataset))
-
-    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
-        """The rows as stored; what is masked is NaN."""
-        return self._guarded(group, dataset, lambda: self.tables[group].read(dataset, start, stop))
-
-    def _guarded(self, group: str, dataset: str, act: Any) -> Any:
-        if dataset not in self.datasets(group):
-            raise self.missing(group, dataset)
-        try:
-            with _truncation_is_an_error():
-                return act()
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{self.name}: {group}/{dataset} cannot be read ({text}); {DAMAGED}") from error
+def _table_container(
+    path: Path, tables: Mapping[str, Columns], units: Mapping[str, str], meta: Mapping[str, Any]
+) -> ColumnContainer:
+    """The tables of a file: the unit that it states for a `table/column` is that column's attribute `unit`."""
+    guarded = {group: _guarded(columns, f"{path}: {group}") for group, columns in tables.items()}
+    return ColumnContainer(str(path), guarded, {"": meta} | {place: {"unit": unit} for place, unit in units.items()})
 
 
-@dataclass(frozen=True)
-class FitsColumns(AbstractColumns):
-    """A binary or ASCII table of a FITS file, with the units (TUNIT) by column."""
+def _guarded(columns: Columns, place: str) -> Columns:
+    def guard(read: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(name: str, *rows: int) -> Any:
+            try:
+                with _truncation_is_an_error():
+                    return read(name, *rows)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                raise ValueError(f"{place}/{name} cannot be read ({text}); {DAMAGED}") from error
 
-    hdu: Any
-    units: dict[str, str | None]
+        return guarded
 
-    def names(self) -> tuple[str, ...]:
-        """TTYPE of the columns."""
-        return tuple(self.units)
-
-    def unit(self, name: str) -> str | None:
-        """TUNIT, None without."""
-        return self.units[name]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the column."""
-        return (int(self.hdu.header["NAXIS2"]), *self.hdu.data.dtype[name].shape)
-
-    def read(self, name: str, start: int, stop: int) -> ndarray:
-        """The rows, scaled by TSCAL and TZERO."""
-        return np.array(self.hdu.data[start:stop][name])
+    return Columns(columns.names, guard(columns.shape), guard(columns.read))
 
 
-@dataclass(frozen=True)
-class ParquetColumns(AbstractColumns):
-    """A Parquet file; only the requested row groups are read."""
+def _array_columns(arrays: Mapping[str, ndarray]) -> Columns:
+    return Columns(tuple(arrays), lambda name: arrays[name].shape, lambda name, start, stop: arrays[name][start:stop])
 
-    file: Any
-    units: dict[str, str]
 
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self.file.schema_arrow.names)
+def _fits_columns(hdu: Any) -> Columns:
+    """A binary or ASCII table, whose numbers are scaled by TSCAL and TZERO."""
+    return Columns(
+        tuple(str(column.name) for column in hdu.columns),
+        lambda name: (int(hdu.header["NAXIS2"]), *hdu.data.dtype[name].shape),
+        lambda name, start, stop: np.array(hdu.data[start:stop][name]),
+    )
 
-    def unit(self, name: str) -> str | None:
-        """The unit in the file's or the column's meta data, None without."""
-        return self.units.get(name)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of the column; lists of one length count as columns."""
-        rows = self.file.metadata.num_rows
-        is_list = self.file.schema_arrow.field(name).type.num_fields > 0
-        return (rows, *(self.read(name, 0, 1).shape[1:] if rows and is_list else ()))
+def _parquet_columns(file: Any) -> Columns:
+    """A Parquet file, of which only the requested row groups are read; lists of one length count as columns."""
 
-    def read(self, name: str, start: int, stop: int) -> ndarray:
-        """The rows."""
+    def shape(name: str) -> tuple[int, ...]:
+        rows = file.metadata.num_rows
+        is_list = file.schema_arrow.field(name).type.num_fields > 0
+        return (rows, *(read(name, 0, 1).shape[1:] if rows and is_list else ()))
+
+    def read(name: str, start: int, stop: int) -> ndarray:
         parts, first = [], 0
-        for index in range(self.file.metadata.num_row_groups):
-            rows = self.file.metadata.row_group(index).num_rows
+        for index in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(index).num_rows
             begin, end = max(start - first, 0), min(stop - first, rows)
             if begin < end:
-                column = self.file.read_row_group(index, columns=[name]).column(0).slice(begin, end - begin)
+                column = file.read_row_group(index, columns=[name]).column(0).slice(begin, end - begin)
                 values = column.to_numpy()
                 parts.append(np.stack(values.tolist()) if values.dtype == object else values)
             first += rows
         return np.concatenate(parts) if parts else np.empty(0)
 
+    return Columns(tuple(file.schema_arrow.names), shape, read)
+
 
 @contextmanager
-def open_fits_tables(path: Path) -> Iterator[TableContainer]:
+def open_fits_tables(path: Path) -> Iterator[ColumnContainer]:
     """Open the tables of a FITS file; raises OSError where it is damaged, ValueError where it has none."""
     with opening(path, "a FITS file"):
         check_fits(path)
@@ -209,51 +113,46 @@ def open_fits_tables(path: Path) -> Iterator[TableContainer]:
             file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
             header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
-            tables = {hdu.name or f"HDU{file.index_of(hdu)}": _fits_columns(hdu) for hdu in hdus}
+            named: dict[str, Any] = {hdu.name or f"HDU{file.index_of(hdu)}": hdu for hdu in hdus}
+            tables = {name: _fits_columns(hdu) for name, hdu in named.items()}
+            units = {
+                f"{name}/{column.name}": column.unit
+                for name, hdu in named.items()
+                for column in hdu.columns
+                if column.unit
+            }
         if not tables:
             raise ValueError(f"{path}: expected tables of particles, got a FITS file without any table")
-        yield TableContainer(str(path), dict(tables), header)
-
-
-def _fits_columns(hdu: Any) -> FitsColumns:
-    return FitsColumns(hdu, {str(column.name): column.unit or None for column in hdu.columns})
+        yield _table_container(path, tables, units, header)
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator[TableContainer]:
+def open_parquet(path: Path) -> Iterator[ColumnContainer]:
     """Open a Parquet file; raises ConfigError without pyarrow, OSError where the file is damaged."""
     parquet = import_optional("pyarrow.parquet", f"galaxy.path: '{path}', a Parquet file,")
     with opening(path, "a Parquet file"):
         file = parquet.ParquetFile(path)
     with file:
-        units, entries = _parquet_meta(file.schema_arrow)
-        yield TableContainer(str(path), {ONLY_TABLE: ParquetColumns(file, units)}, entries)
+        text = (file.schema_arrow.metadata or {}).get(b"table_meta_yaml")
+        units, entries = yaml_units(text.decode("utf-8", "replace").split("\n")) if text else ({}, {})
+        fields = {name: file.schema_arrow.field(name).metadata or {} for name in file.schema_arrow.names}
+        units |= {name: found[b"unit"].decode() for name, found in fields.items() if b"unit" in found}
+        yield _table_container(path, {ONLY_TABLE: _parquet_columns(file)}, _of_only_table(units), entries)
 
 
 @contextmanager
-def open_npy_table(path: Path) -> Iterator[TableContainer]:
+def open_npy_table(path: Path) -> Iterator[ColumnContainer]:
     """Open a structured array of numpy, whose fields are the columns; raises OSError where it is none."""
     with opening(path, "a structured array of numpy"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if not array.dtype.names or array.ndim != 1:
             raise ValueError(f"expected one row of named fields a particle, got {array.dtype} of shape {array.shape}")
     columns = {name: array[name] for name in array.dtype.names}
-    yield TableContainer(str(path), {ONLY_TABLE: ArrayColumns(columns)})
+    yield _table_container(path, {ONLY_TABLE: _array_columns(columns)}, {}, {})
 
 
-def _parquet_meta(schema: Any) -> tuple[dict[str, str], dict[str, Any]]:
-    stored = schema.metadata or {}
-    text = stored.get(b"table_meta_yaml")
-    units, entries = yaml_units(text.decode("utf-8", "replace").split("\n")) if text else ({}, {})
-    fields = {name: schema.field(name).metadata or {} for name in schema.names}
-    return units | {name: found[b"unit"].decode() for name, found in fields.items() if b"unit" in found}, entries
-
-
-def plain_column(column: Any) -> ndarray:
-    """A column as an array, masked numbers as NaN."""
-    if isinstance(column, found_at("astropy.table:MaskedColumn")) and column.dtype.kind in "fiu":
-        return np.ma.filled(np.ma.asarray(column, dtype=np.float64), np.nan)
-    return np.asarray(column)
+def _of_only_table(units: Mapping[str, str]) -> dict[str, str]:
+    return {f"{ONLY_TABLE}/{name}": unit for name, unit in units.items()}
 
 
 @contextmanager
@@ -355,7 +254,7 @@ def _is_number(text: str) -> bool:
 
 
 @contextmanager
-def open_ecsv(path: Path) -> Iterator[TableContainer]:
+def open_ecsv(path: Path) -> Iterator[ColumnContainer]:
     """Read an ECSV file; raises OSError where it cannot be read."""
     with opening(path, "an ECSV table"):
         check_ecsv(path)
@@ -364,7 +263,7 @@ def open_ecsv(path: Path) -> Iterator[TableContainer]:
 
 
 @contextmanager
-def open_votable(path: Path) -> Iterator[TableContainer]:
+def open_votable(path: Path) -> Iterator[ColumnContainer]:
     """Read the first table of a VOTable; raises OSError where it cannot be read."""
     with opening(path, "a VOTable"):
         table = found_at("astropy.table:Table").read(path, format="votable", use_names_over_ids=True, table_id=0)
@@ -372,7 +271,7 @@ def open_votable(path: Path) -> Iterator[TableContainer]:
 
 
 @contextmanager
-def open_text_table(path: Path, layout: TextLayout) -> Iterator[TableContainer]:
+def open_text_table(path: Path, layout: TextLayout) -> Iterator[ColumnContainer]:
     """Read a table in text; raises OSError where it cannot be read, ValueError with the row of an entry that is no
     number."""
     options: dict[str, Any] = {"delimiter": layout.separator or r"\s"}
@@ -419,7 +318,12 @@ def _check_numbers(place: str, column: ndarray) -> None:
         )
 
 
-def _container(path: Path, table: Any, units: dict[str, str]) -> TableContainer:
-    arrays = {name: plain_column(table[name]) for name in table.colnames}
+def _container(path: Path, table: Any, units: dict[str, str]) -> ColumnContainer:
+    """A table of astropy, masked numbers as NaN."""
+    arrays = {}
+    for name in table.colnames:
+        column = table[name]
+        is_masked = isinstance(column, found_at("astropy.table:MaskedColumn")) and column.dtype.kind in "fiu"
+        arrays[name] = np.ma.filled(np.ma.asarray(column, np.float64), np.nan) if is_masked else np.asarray(column)
     stated = {name: str(table[name].unit) for name in table.colnames if table[name].unit is not None}
-    return TableContainer(str(path), {ONLY_TABLE: ArrayColumns(arrays, units | stated)}, dict(table.meta))
+    return _table_container(path, {ONLY_TABLE: _array_columns(arrays)}, _of_only_table(units | stated), table.meta)

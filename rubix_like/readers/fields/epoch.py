@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.physics.cosmology import MatterAndLambda, snapshot_cosmology
 from rubix_like.readers.containers.container import AbstractContainer, as_number, as_text
-from rubix_like.readers.fields.field_map import QUANTITIES, AttributeSettings, FieldMap, FieldSettings, HeaderSettings
+from rubix_like.readers.fields.field_map import QUANTITIES, FieldMap, FieldSettings, HeaderSettings
 
 SAME_TIME: float = 1e-3
 """How far two statements of one scale factor or time may differ, as a ratio."""
@@ -125,11 +125,11 @@ def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
     if stored is None and (redshift is None or redshift <= -1):
         stored = _needed(container, field_map, "scale_factor")
     scale_factor = 1.0 / (1.0 + (redshift or 0.0)) if stored is None else stored
-    group = _group(header.scale_factor[0])
+    group, _, name = header.scale_factor[0].rpartition("/")
     place = f"{container.name}: {group}" if group else f"header of the field map '{field_map.title}'"
     if not 0.01 < scale_factor <= 1.0 + ROUNDING:
         raise ValueError(
-            f"{place}: expected a scale factor {_name(header.scale_factor[0])} in (0.01, 1], got {scale_factor}; "
+            f"{place}: expected a scale factor {name} in (0.01, 1], got {scale_factor}; "
             f"{field_map.title} is read as a cosmological simulation: is the file of another one?"
         )
     if redshift is not None and abs(scale_factor * (1.0 + redshift) - 1.0) > SAME_TIME:
@@ -146,7 +146,7 @@ def _needed(container: AbstractContainer, field_map: FieldMap, key: str) -> floa
     number = first_number(container, places)
     if number is not None:
         return number
-    group, name = _group(places[0]), _name(places[0])
+    group, _, name = places[0].rpartition("/")
     also = {"scale_factor": " (or header.redshift)", "omega_l": " (or header.flat: true)"}.get(key, "")
     remedy = (
         f"download the file again as the simulation's team gives it, or correct header.{key}{also} in the field map "
@@ -168,15 +168,8 @@ def _stored(container: AbstractContainer, place: str) -> object:
     try:
         return float(place)
     except ValueError:
-        return container.attribute(_group(place), _name(place))
-
-
-def _group(place: str) -> str:
-    return place.rpartition("/")[0]
-
-
-def _name(place: str) -> str:
-    return place.rpartition("/")[2]
+        group, _, name = place.rpartition("/")
+        return container.attribute(group, name)
 
 
 SAME_UNIT: float = 0.01
@@ -249,15 +242,29 @@ def _from_file(
     names = field_map.attributes
     if names is not None and names.unit:
         return _as_named(stated, as_text(container.attribute(place, names.unit)), f"{container.name}: {place}")
-    found = _attributes(place, container, names)
-    if found is None:
-        cgs = _code_unit(stated.quantity, container, field_map.header)
-        if cgs is None:
-            return stated
-        found = field.a, field.h, cgs
-    a, h, cgs = found
-    _check_known(cgs, stated, place, container, field_map)
-    factor = _unit_factor(cgs, stated)
+    found, code_unit = None, None
+    if names is not None:
+        a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
+        if names.physical and as_number(container.attribute(place, names.physical)) == 1 and None not in (a, h):
+            a, h = 0.0, 0.0
+        factors = (as_number(container.attribute(place, name)) for name in names.cgs)
+        if a is not None and h is not None:
+            found = a, h, next((factor for factor in factors if factor is not None), None)
+    if found is None or field_map.fixed_units:
+        code_unit = _code_unit(stated.quantity, container, field_map.header)
+    if found is None and code_unit is None:
+        return stated
+    a, h, cgs = found or (field.a, field.h, code_unit)
+    factor = stated.unit_factor
+    if cgs:  # 0 stands for a pure number in TNG
+        in_cgs = _in_cgs(stated.to_unit)
+        known = code_unit or stated.unit_factor * in_cgs
+        if field_map.fixed_units and not abs(cgs / known - 1.0) < SAME_UNIT:
+            raise ValueError(
+                f"{container.name}: {place}: expected a CGS factor of {known:.6g}, which is that of {field_map.title}, "
+                f"got {cgs:.6g} in its attributes; download the file again, or describe it by a field map of your own"
+            )
+        factor = factor if abs(cgs / in_cgs / factor - 1.0) < SAME_UNIT else cgs / in_cgs
     unit = field.unit if factor == stated.unit_factor else f"{cgs:.6g} CGS"
     differs = [
         f"{name} {in_file:g} instead of {in_map:g}"
@@ -268,35 +275,6 @@ def _from_file(
         differs.append(f"{unit} instead of {field.unit or 'a pure number'}")
     remark = f"the file states {' and '.join(differs)} of the field map" if differs else ""
     return replace(stated, unit=unit, unit_factor=factor, a=a, h=h, origin="attributes of the file", remark=remark)
-
-
-def _check_known(
-    cgs: float | None, stated: Conversion, place: str, container: AbstractContainer, field_map: FieldMap
-) -> None:
-    """Raise ValueError where a dataset's CGS factor is not that of its simulation, which is known."""
-    if not cgs or not field_map.fixed_units:
-        return
-    known = _code_unit(stated.quantity, container, field_map.header) or stated.unit_factor * _in_cgs(stated.to_unit)
-    if not abs(cgs / known - 1.0) < SAME_UNIT:
-        raise ValueError(
-            f"{container.name}: {place}: expected a CGS factor of {known:.6g}, which is that of {field_map.title}, got "
-            f"{cgs:.6g} in its attributes; download the file again, or describe it by a field map of your own"
-        )
-
-
-def _attributes(
-    place: str, container: AbstractContainer, names: AttributeSettings | None
-) -> tuple[float, float, float | None] | None:
-    """Powers of a and h and CGS factor in a dataset's own attributes, None where it has no powers."""
-    if names is None:
-        return None
-    a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
-    if a is None or h is None:
-        return None
-    if names.physical and as_number(container.attribute(place, names.physical)) == 1:
-        a, h = 0.0, 0.0
-    factors = (as_number(container.attribute(place, name)) for name in names.cgs)
-    return a, h, next((factor for factor in factors if factor is not None), None)
 
 
 def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:
@@ -329,14 +307,6 @@ def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettin
             return None
         result *= stated**power if stated and power else 1.0
     return result
-
-
-def _unit_factor(cgs: float | None, stated: Conversion) -> float:
-    """The factor to our unit from a CGS factor (0 stands for a pure number in TNG); the stated one if they agree."""
-    if not cgs:
-        return stated.unit_factor
-    factor = cgs / _in_cgs(stated.to_unit)
-    return stated.unit_factor if abs(factor / stated.unit_factor - 1.0) < SAME_UNIT else factor
 
 
 @functools.lru_cache(maxsize=256)

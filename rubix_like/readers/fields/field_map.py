@@ -74,7 +74,6 @@ REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas":
 
 
 def _as_places(value: object) -> object:
-    """Names of attributes, or numbers in their place."""
     places = as_tuple(value)
     return tuple(map(str, places)) if isinstance(places, tuple) else places
 
@@ -141,16 +140,15 @@ class FieldSettings(AbstractSettings):
         if self.stack and all(name in present for name in self.stack):
             return self, self.stack
         name = next((name for name in self.dataset if name in present), None)
-        has_divisor = self.divide_by is None or self.otherwise is None or self.divide_by in present
-        if name is not None and self._has_columns(shape_of, name) and has_divisor:
-            return self, (name,)
+        if name is not None:
+            if self.width is not None:
+                is_wide = shape_of(name)[1:] == (self.width,)
+            else:  # a sum of columns with an alternative needs columns
+                is_wide = self.columns is None or self.otherwise is None or len(shape_of(name)) > 1
+            has_divisor = self.divide_by is None or self.otherwise is None or self.divide_by in present
+            if is_wide and has_divisor:
+                return self, (name,)
         return self.otherwise.find(present, shape_of) if self.otherwise else None
-
-    def _has_columns(self, shape_of: Callable[[str], tuple[int, ...]], name: str) -> bool:
-        """Whether the dataset is as wide as stated; a sum of columns with an alternative needs columns."""
-        if self.width is not None:
-            return shape_of(name)[1:] == (self.width,)
-        return self.columns is None or self.otherwise is None or len(shape_of(name)) > 1
 
     @field_validator("unit")
     @classmethod
@@ -321,15 +319,26 @@ class FieldMap(AbstractSettings):
         """Whether it is packaged, or comes from an entry point: neither of the user's own nor made for a table."""
         return self.name in field_map_names()
 
-    def family(self, family: Family) -> FamilySettings | None:
-        """The settings of stars or gas."""
-        return self.stars if family == "stars" else self.gas
+    def family(self, family: Family) -> FamilySettings:
+        """The settings of stars or gas; without groups and fields where the file has no gas."""
+        return self.stars if family == "stars" else self.gas or FamilySettings(groups=(), fields={})
 
 
 @named_arguments
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
-    path = _locate(name, place)
+    if name in resource_names(FIELD_MAPS):
+        path = resource(FIELD_MAPS, name)
+    elif name in plug_in_names(FIELD_MAP_GROUP):
+        path = load_plug_in("field map", FIELD_MAP_GROUP, name)
+        if not isinstance(path, str | os.PathLike):
+            where = plug_in_place("field map", FIELD_MAP_GROUP, name)
+            raise ConfigError(f"{where}: expected the path of a YAML file, got {path!r}")
+        path = Path(path)
+    elif Path(name).suffix in SUFFIXES:
+        path = find_file(FIELD_MAPS, name)
+    else:
+        raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
     return _read(name, path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
@@ -354,24 +363,6 @@ def load_recognised_by(name: str) -> "RecognisedBy | FieldMap":
     return RecognisedBy.model_validate({key: section[key] for key in RecognisedBy.model_fields if key in section})
 
 
-def _locate(name: str, place: str) -> Path:
-    if name in resource_names(FIELD_MAPS):
-        return resource(FIELD_MAPS, name)
-    if name in plug_in_names(FIELD_MAP_GROUP):
-        return _plug_in_path(name)
-    if Path(name).suffix in SUFFIXES:
-        return find_file(FIELD_MAPS, name)
-    raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
-
-
-def _plug_in_path(name: str) -> Path:
-    path = load_plug_in("field map", FIELD_MAP_GROUP, name)
-    if not isinstance(path, str | os.PathLike):
-        place = plug_in_place("field map", FIELD_MAP_GROUP, name)
-        raise ConfigError(f"{place}: expected the path of a YAML file, got {path!r}")
-    return Path(path)
-
-
 def _check_physical_type(name: str, field: FieldSettings) -> None:
     check_equivalent(name, field.unit, QUANTITIES[name] if field.fraction_of is None else "")
     if field.otherwise:
@@ -394,10 +385,18 @@ def _check_whole(name: str, field: FieldSettings, fields: Mapping[str, FieldSett
 
 
 def dataset_words(field: FieldSettings, datasets: tuple[str, ...] = ()) -> str:
-    """`GFM_Metals[:, 4]`, `1 - Metallicity`, `Dust x mass`: all the names of the field or those of `datasets`."""
+    """`GFM_Metals[:, 4]`, `sum(Metals[:, 1:11])`, `1 - Metallicity`, `Dust x mass`.
+
+    The names are all of the field, or `datasets`.
+    """
     names = datasets or field.dataset or field.stack
-    if field.columns is not None:
-        names = tuple(_with_columns(name, field.columns) for name in names)
+    if field.columns is not None and len(field.columns) == 1:
+        names = tuple(f"{name}[:, {field.columns[0]}]" for name in names)
+    elif field.columns is not None:  # they are added up
+        first, last = field.columns[0], field.columns[-1]
+        is_range = field.columns == tuple(range(first, last + 1))
+        chosen = f"{first}:{last + 1}" if is_range else str(list(field.columns))
+        names = tuple(f"sum({name}[:, {chosen}])" for name in names)
     text = (", " if field.stack else " or ").join(names)
     if field.divide_by is not None:
         text += f" / {field.divide_by}"
@@ -410,15 +409,6 @@ def unit_words(unit: str, a: float, h: float) -> str:
     """`Mpc x a^1 x h^-1`; `1` for a pure number."""
     powers = [f"{name}^{power:g}" for name, power in (("a", a), ("h", h)) if power]
     return " x ".join([unit.strip() or "1", *powers])
-
-
-def _with_columns(name: str, columns: tuple[int, ...]) -> str:
-    """One column `name[:, 4]`; several are added up, `sum(name[:, 1:11])`."""
-    if len(columns) == 1:
-        return f"{name}[:, {columns[0]}]"
-    first, last = columns[0], columns[-1]
-    chosen = f"{first}:{last + 1}" if columns == tuple(range(first, last + 1)) else str(list(columns))
-    return f"sum({name}[:, {chosen}])"
 
 
 Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool
@@ -10,7 +11,8 @@ from numpy import ndarray
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.galaxy.limits import check_magnitudes, require
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.containers.snapshot_files import JoinedContainer, _row_count
+from rubix_like.readers.containers.snapshot_files import JoinedContainer
+from rubix_like.readers.containers.snapshot_files import row_count as group_rows
 from rubix_like.readers.fields.epoch import Conversion, Epoch, find_conversion, read_epoch, side_words
 from rubix_like.readers.fields.field_map import (
     FAMILIES,
@@ -53,16 +55,11 @@ class Snapshot:
     def groups(self, family: Family) -> dict[str, int]:
         """The groups with stars or gas and their numbers of rows; ValueError where these differ within a group."""
         if family not in self._groups:
-            self._groups[family] = self._find_groups(family)
+            settings = self.field_map.family(family)
+            named = (*settings.groups, *(settings.isolated_groups if self.epoch.is_isolated else ()))
+            found = {group: self._rows(settings, group) for group in named if self.container.datasets(group)}
+            self._groups[family] = {group: n_rows for group, n_rows in found.items() if n_rows}
         return self._groups[family]
-
-    def _find_groups(self, family: Family) -> dict[str, int]:
-        settings = self.field_map.family(family)
-        if settings is None:
-            return {}
-        named = (*settings.groups, *(settings.isolated_groups if self.epoch.is_isolated else ()))
-        found = {group: self._rows(settings, group) for group in named if self.container.datasets(group)}
-        return {group: n_rows for group, n_rows in found.items() if n_rows}
 
     def count(self, family: Family) -> int:
         """Number of rows of stars or gas in the file, before any selection."""
@@ -71,24 +68,19 @@ class Snapshot:
     def places(self, family: Family, group: str) -> Places:
         """The field and the datasets of each quantity of `group`; births are times only in a run without expansion."""
         if (family, group) not in self._places:
-            self._places[family, group] = self._find_places(family, group)
+            present = set(self.container.datasets(group))
+            found: Places = {}
+            for name, field in self.field_map.family(family).fields.items():
+                place = field.find(present, lambda dataset: self.container.shape(group, dataset))
+                if place is not None and name not in self.idle:
+                    found[name] = place
+
+            def has_whole(whole: str | None) -> bool:
+                return whole is None or whole in found or (whole == "mass" and self.table_mass(family, group) > 0)
+
+            there = {name: place for name, place in found.items() if has_whole(place[0].fraction_of)}
+            self._places[family, group] = there
         return self._places[family, group]
-
-    def _find_places(self, family: Family, group: str) -> Places:
-        settings = self.field_map.family(family)
-        present = set(self.container.datasets(group))
-        fields = settings.fields if settings else {}
-        places = {
-            name: field.find(present, lambda dataset: self.container.shape(group, dataset))
-            for name, field in fields.items()
-        }
-        found = {name: place for name, place in places.items() if place is not None and name not in self.idle}
-        return {name: place for name, place in found.items() if self._has_whole(family, group, place[0], found)}
-
-    def _has_whole(self, family: Family, group: str, field: FieldSettings, found: Collection[str]) -> bool:
-        """Whether the group has the quantity that the field is a fraction of (a mass may be in the MassTable)."""
-        whole = field.fraction_of
-        return whole is None or whole in found or (whole == "mass" and self.table_mass(family, group) > 0)
 
     @property
     def idle(self) -> frozenset[str]:
@@ -117,14 +109,12 @@ class Snapshot:
 
     def field_name(self, family: Family, quantity: str, group: str) -> str:
         """Where a quantity would be: `group/dataset`."""
-        settings = self.field_map.family(family)
-        field = settings.fields.get(quantity) if settings else None
+        field = self.field_map.family(family).fields.get(quantity)
         return f"{group}/{' or '.join(field.names) if field else quantity}"
 
     def others(self, family: Family) -> str:
         """What the particles are that the field map leaves out, and by which rule."""
-        settings = self.field_map.family(family)
-        keep = settings.keep if settings else None
+        keep = self.field_map.family(family).keep
         return f"{keep.others} ({keep.dataset} <= {keep.above:g})" if keep else "particles"
 
     def missing(self, family: Family, quantity: str, otherwise: str = "") -> str:
@@ -211,10 +201,10 @@ class Snapshot:
         for quantity in REQUIRED[family]:
             if quantity not in self.quantities(family, group):
                 raise ValueError(self.missing(family, quantity))
-        wanted = [name for name in self.places(family, group) if quantities is None or name in quantities]
         table: Table = {}
-        for quantity in wanted:
-            table[quantity] = self.column(family, group, quantity, start, stop, known=table)
+        for quantity in self.places(family, group):
+            if quantities is None or quantity in quantities:
+                table[quantity] = self.column(family, group, quantity, start, stop, known=table)
         if "mass" not in table and (quantities is None or "mass" in quantities):
             table["mass"] = np.full(stop - start, self.table_mass(family, group))
         if quantities is None or "kept" in quantities:
@@ -223,8 +213,7 @@ class Snapshot:
 
     def kept(self, family: Family, group: str, start: int, stop: int) -> Bool[ndarray, " particle"]:
         """Which rows the field map's `keep` leaves in."""
-        settings = self.field_map.family(family)
-        keep = settings.keep if settings else None
+        keep = self.field_map.family(family).keep
         if keep is None or keep.dataset not in self.container.datasets(group):
             return np.ones(stop - start, dtype=bool)
         return self._stored(group, keep.dataset, None, False, start, stop) > keep.above
@@ -238,18 +227,34 @@ class Snapshot:
         stop: int,
         *,
         checked: bool = True,
-        known: Mapping[str, ndarray] | None = None,
+        known: Mapping[str, ndarray] = MappingProxyType({}),
     ) -> ndarray:
         """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd.
 
         `known`: quantities of these rows that have been read already, for fractions of them.
         """
         field, datasets = self.places(family, group)[quantity]
-        values = self._stored_quantity(quantity, field, group, datasets, start, stop, checked)
+        vector = quantity in VECTORS and not field.stack
+        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
+        values = np.stack(stored, axis=1) if field.stack else stored[0]
+        if field.at_least is not None:
+            values = np.maximum(values, field.at_least)
+        if field.divide_by is not None:
+            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
+            place = f"{self.container.name}: {group}/{field.divide_by}"
+            require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                values = values / divisor
+        if field.one_minus:
+            values = 1.0 - values
         factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
-        whole = 1.0
-        if field.fraction_of is not None:
-            whole = self._whole(family, group, field.fraction_of, start, stop, checked, known or {})
+        whole: float | ndarray = 1.0
+        if field.fraction_of is not None and field.fraction_of in known:
+            whole = known[field.fraction_of]
+        elif field.fraction_of is not None and field.fraction_of in self.places(family, group):
+            whole = self.column(family, group, field.fraction_of, start, stop, checked=checked)
+        elif field.fraction_of is not None:
+            whole = self.table_mass(family, group)
         with np.errstate(over="ignore", invalid="ignore"):
             values = values * factor * whole
         if checked:
@@ -262,47 +267,6 @@ class Snapshot:
                 expected = f"positions in or near the box of {side_words(sides)} kpc"
                 require(np.abs(values) <= 2 * sides, values, place, expected, remedy)
         return values
-
-    def _whole(
-        self,
-        family: Family,
-        group: str,
-        quantity: str,
-        start: int,
-        stop: int,
-        checked: bool,
-        known: Mapping[str, ndarray],
-    ) -> ndarray:
-        """Rows of the quantity that a fraction is of: `known`, from the Header's MassTable, or read."""
-        if quantity in known:
-            return known[quantity]
-        if quantity not in self.places(family, group):
-            return np.full(stop - start, self.table_mass(family, group))
-        return self.column(family, group, quantity, start, stop, checked=checked)
-
-    def _stored_quantity(
-        self,
-        quantity: str,
-        field: FieldSettings,
-        group: str,
-        datasets: tuple[str, ...],
-        start: int,
-        stop: int,
-        checked: bool,
-    ) -> ndarray:
-        """Rows of one quantity in the file's own unit."""
-        vector = quantity in VECTORS and not field.stack
-        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
-        values = np.stack(stored, axis=1) if field.stack else stored[0]
-        if field.at_least is not None:
-            values = np.maximum(values, field.at_least)
-        if field.divide_by is not None:
-            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
-            place = f"{self.container.name}: {group}/{field.divide_by}"
-            require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                values = values / divisor
-        return 1.0 - values if field.one_minus else values
 
     def _stored(
         self,
@@ -317,7 +281,17 @@ class Snapshot:
         """Rows of a dataset as float64: (N, 3) for a vector, else (N,), chosen columns added up."""
         place = f"{self.container.name}: {group}/{name}"
         shape = self.container.shape(group, name)
-        self._check_shape(place, shape, columns, vector)
+        is_good, expected = shape[1:] == (), "(N,)"
+        if vector:
+            is_good, expected = shape[1:] == (3,), "(N, 3)"
+        elif columns is not None:
+            fewest = max(max(columns) + 1, -min(columns))
+            is_good = (len(shape) == 2 and shape[1] >= fewest) or (columns == (0,) and len(shape) == 1)
+            expected = f"(N, {fewest} or more)"
+        if not is_good:
+            raise ValueError(
+                f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
+            )
         raw = self.container.read(group, name, start, stop)
         check_numbers(raw.dtype, place, self.field_map.title, decimals=self.field_map.is_known)
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
@@ -329,25 +303,9 @@ class Snapshot:
         with np.errstate(over="ignore"):
             return values[:, list(columns)].sum(axis=1)
 
-    def _check_shape(self, place: str, shape: tuple[int, ...], columns: tuple[int, ...] | None, vector: bool) -> None:
-        good, expected = shape[1:] == (), "(N,)"
-        if vector:
-            good, expected = shape[1:] == (3,), "(N, 3)"
-        elif columns is not None:
-            fewest = max(max(columns) + 1, -min(columns))
-            good = len(shape) == 2 and shape[1] >= fewest
-            expected = f"(N, {fewest} or more)"
-            if columns == (0,) and len(shape) == 1:
-                good = True
-        if not good:
-            raise ValueError(
-                f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
-            )
-
     def table_mass(self, family: Family, group: str) -> float:
         """Msun of each particle of a group by the Header's MassTable; 0 where there is none or it is not used."""
-        settings = self.field_map.family(family)
-        field = settings.fields.get("mass") if settings else None
+        field = self.field_map.family(family).fields.get("mass")
         if field is None or not field.mass_table or not group[-1:].isdigit():
             return 0.0
         where, _, name = self.field_map.header.mass_table.rpartition("/")
@@ -380,12 +338,13 @@ def check_parts(container: AbstractContainer, field_map: FieldMap) -> None:
     epoch = read_epoch(first, field_map)
     stated: dict[str, Conversion] = {}
     for part in container.parts:
-        own = read_epoch(part, field_map)
-        for what in ("scale_factor", "h", "time", "box_size", "cosmology_text", "simulation"):
-            if getattr(own, what) != getattr(epoch, what):
+        part_epoch = read_epoch(part, field_map)
+        for name in ("scale_factor", "h", "time", "box_size", "cosmology_text", "simulation"):
+            expected, got = getattr(epoch, name), getattr(part_epoch, name)
+            if got != expected:
                 raise ValueError(
-                    f"{part.name}: expected the {what} of {first.name} ({getattr(epoch, what)}), got "
-                    f"{getattr(own, what)}; they are no parts of one snapshot"
+                    f"{part.name}: expected the {name} of {first.name} ({expected}), got {got}; they are no parts of "
+                    f"one snapshot"
                 )
         _check_units(Snapshot(part, field_map, epoch), stated)
 
@@ -419,7 +378,7 @@ def count_notes(container: AbstractContainer) -> tuple[str, ...]:
         if kind >= low.size or not np.isfinite(low[kind]):
             continue
         upper = int(high[kind]) << 32 if high.dtype.kind in "iu" and kind < high.size else 0
-        stated, found = int(low[kind]) + upper, _row_count(container, group)
+        stated, found = int(low[kind]) + upper, group_rows(container, group)
         if stated != found:
             notes.append(
                 Note(

@@ -227,35 +227,28 @@ def _recognise(quantity: str, columns: Mapping[str, str]) -> ColumnSettings | No
 def _field(container: AbstractContainer, table: str, quantity: str, column: ColumnSettings, key: str) -> FieldSettings:
     """The field of a column: its unit is checked, and said in the note where it is assumed."""
     place = f"{container.name}: {table}/{' '.join(column.column)}"
+    example = "Gyr" if quantity == "age" else QUANTITIES[quantity] or '""'
+    remedy = f"state it, e.g. galaxy: {{{key}: {{{quantity}: {{column: ..., unit: {example}}}}}}}"
     stated = {_stated_unit(container, table, name) for name in column.column}
     if column.unit is None and len(stated) > 1:
-        raise ConfigError(
-            f"{place}: expected one unit, got {', '.join(sorted(map(str, stated)))}; {_remedy(key, quantity)}"
-        )
+        raise ConfigError(f"{place}: expected one unit, got {', '.join(sorted(map(str, stated)))}; {remedy}")
     unit = column.unit if column.unit is not None else stated.pop()
-    note = ""
+    note, expected = "", QUANTITIES[quantity]
     if unit is None and quantity in _AMBIGUOUS:
-        raise ConfigError(f"{place}: expected a unit, got none; {_remedy(key, quantity)}")
-    if unit is None and QUANTITIES[quantity]:
-        note = f"the file has no unit for {' '.join(column.column)}: taken as {QUANTITIES[quantity]}"
-    unit = QUANTITIES[quantity] if unit is None else unit
-    remedy = _remedy(key, quantity)
+        raise ConfigError(f"{place}: expected a unit, got none; {remedy}")
+    if unit is None and expected:
+        note = f"the file has no unit for {' '.join(column.column)}: taken as {expected}"
+    unit = expected if unit is None else unit
     try:
         known = units.Unit(check_unit(unit))
     except ValueError as error:
         raise ConfigError(f"{place}: {error}; {remedy}") from error
-    expected = QUANTITIES[quantity]
     if not known.is_equivalent(units.Unit(expected)):
         hint = " ('h' is an hour here: divide by the Hubble parameter first)" if "/ h" in str(known) else ""
         raise ConfigError(f"{place}: expected a unit of {expected or 'a pure number'}, got '{unit}'{hint}; {remedy}")
     is_stack = len(column.column) == 3 and quantity in VECTORS
     names = {"stack": column.column} if is_stack else {"dataset": column.column}
     return FieldSettings(**names, unit=unit, note=note)  # pyright: ignore[reportArgumentType]
-
-
-def _remedy(key: str, quantity: str) -> str:
-    unit = QUANTITIES[quantity] if quantity != "age" else "Gyr"
-    return f"state it, e.g. galaxy: {{{key}: {{{quantity}: {{column: ..., unit: {unit or chr(34) * 2}}}}}}}"
 
 
 def _stated_unit(container: AbstractContainer, table: str, column: str) -> str | None:

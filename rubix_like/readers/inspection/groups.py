@@ -13,7 +13,7 @@ from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.containers.snapshot_files import JoinedContainer
 from rubix_like.readers.derived_columns import age_source, log_ages
 from rubix_like.readers.fields.epoch import Conversion
-from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
+from rubix_like.readers.fields.field_map import Family, FieldSettings, dataset_words, unit_words
 from rubix_like.readers.fields.snapshot_particles import Snapshot, count_notes
 from rubix_like.readers.inspection.missing import missing_of_gas, missing_of_stars, stored_shape, unused_datasets
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
@@ -61,32 +61,24 @@ def measure_range(
         chosen = slice(-first % step, None, step)
         for index, component in enumerate(components):
             counted = np.isfinite(component) & kept
-            n_nan, n_infinite = int(np.isnan(component).sum()), int(np.isinf(component).sum())
-            found[index] = _joined(found[index], component[counted], low, high, n_nan, n_infinite)
+            good, before = component[counted], found[index]
+            ends = [end for end in (before.smallest, before.largest) if end is not None]
+            ends += [float(good.min()), float(good.max())] if good.size else []
+            found[index] = Range(
+                smallest=min(ends, default=None),
+                largest=max(ends, default=None),
+                total=before.total + float(good.sum()),
+                n_values=before.n_values + good.size,
+                n_positive=before.n_positive + int(np.count_nonzero(good > 0)),
+                n_nan=before.n_nan + int(np.isnan(component).sum()),
+                n_infinite=before.n_infinite + int(np.isinf(component).sum()),
+                n_below=before.n_below + int(np.count_nonzero(good < low)),
+                n_above=before.n_above + int(np.count_nonzero(good > high)),
+            )
             middles[index].append(component[chosen][counted[chosen]])
         first += len(values)
-    return tuple(map(_with_median, found, map(np.concatenate, middles))) or (Range(),)
-
-
-def _joined(found: Range, good: Float[ndarray, " value"], low: float, high: float, n_nan: int, n_inf: int) -> Range:
-    ends = [value for value in (found.smallest, found.largest) if value is not None]
-    if good.size:
-        ends += [float(good.min()), float(good.max())]
-    return Range(
-        smallest=min(ends, default=None),
-        largest=max(ends, default=None),
-        total=found.total + float(good.sum()),
-        n_values=found.n_values + good.size,
-        n_positive=found.n_positive + int(np.count_nonzero(good > 0)),
-        n_nan=found.n_nan + n_nan,
-        n_infinite=found.n_infinite + n_inf,
-        n_below=found.n_below + int(np.count_nonzero(good < low)),
-        n_above=found.n_above + int(np.count_nonzero(good > high)),
-    )
-
-
-def _with_median(found: Range, sample: Float[ndarray, " value"]) -> Range:
-    return found if not sample.size else replace(found, median=float(np.median(sample)))
+    medians = [float(np.median(sample)) if sample.size else None for sample in map(np.concatenate, middles)]
+    return tuple(replace(range_, median=median) for range_, median in zip(found, medians, strict=True)) or (Range(),)
 
 
 SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate", "dust_mass")
@@ -140,18 +132,6 @@ class FieldReport:
     problems: tuple[str, ...] = ()
 
 
-def report_fields(rows: GroupRows) -> tuple[FieldReport, ...]:
-    """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
-    snapshot, family, group = rows.snapshot, rows.family, rows.group
-    places = snapshot.places(family, group)
-    reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
-    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
-    if mass:
-        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
-        reports.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
-    return (*reports, *(_ages(snapshot, reports) if family == "stars" else ()))
-
-
 def without_name(snapshot: Snapshot, error: Exception) -> str:
     """The message of an error without the name of the file."""
     return str(error).removeprefix(f"{snapshot.container.name}: ")
@@ -166,48 +146,40 @@ def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tupl
         dtype = snapshot.container.read(group, datasets[0], 0, min(rows.n_rows, 1)).dtype
         start = replace(start, dtype=dtype.newbyteorder("=").name)
         conversion = snapshot.conversion(quantity, field, group, datasets[0])
-        found = measure_range(_slabs(rows, quantity), shape[0] if shape else 0, *_limits(quantity))
+        low, high = -np.inf, np.inf
+        if quantity in FRACTIONS:
+            low, high = SMALLEST_METALLICITY, 1.0
+        elif quantity in NOT_NEGATIVE:
+            low = 0.0
+        found = measure_range(_slabs(rows, quantity), shape[0] if shape else 0, low, high)
     except ValueError as error:
         return replace(start, problems=(without_name(snapshot, error),))
     unit, scale = ("Gyr", 1e-9) if conversion.to_unit == "yr" else (conversion.to_unit, 1.0)
-    start = _with_range(start, found, scale)
+    axes = tuple(
+        (_scaled(range_.smallest, scale), _scaled(range_.median, scale), _scaled(range_.largest, scale))
+        for range_ in found
+    )
+    is_vector = len(axes) > 1
+    origin = "table" if snapshot.field_map.name == TABLE else "map"
     return replace(
         start,
+        smallest=min((value for value, _, _ in axes if value is not None), default=None),
+        median=None if is_vector else next(iter(axes), (None,) * 3)[1],
+        largest=max((value for _, _, value in axes if value is not None), default=None),
+        total=found[0].total if quantity in SUMMED else None,
+        n_values=None if is_vector else found[0].n_values,
+        n_positive=None if is_vector else found[0].n_positive,
+        axes=axes if is_vector else (),
         conversion=conversion_words(conversion, conversion.factor(snapshot.epoch) * scale, unit),
-        origin=_origin(conversion, snapshot.field_map),
+        origin=origin if conversion.origin == "field map" else "file",
         unit=unit,
         remark="; ".join(filter(None, (conversion.remark, field.note))),
         problems=_problems(found, quantity),
     )
 
 
-def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> FieldReport:
-    axes = tuple(
-        (_scaled(one.smallest, scale), _scaled(one.median, scale), _scaled(one.largest, scale)) for one in found
-    )
-    smallest = [value for value, _, _ in axes if value is not None]
-    largest = [value for _, _, value in axes if value is not None]
-    return replace(
-        row,
-        smallest=min(smallest, default=None),
-        median=axes[0][1] if len(axes) == 1 else None,
-        largest=max(largest, default=None),
-        total=found[0].total if row.quantity in SUMMED else None,
-        n_values=found[0].n_values if len(found) == 1 else None,
-        n_positive=found[0].n_positive if len(found) == 1 else None,
-        axes=axes if len(axes) > 1 else (),
-    )
-
-
 def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
-
-
-def _origin(conversion: Conversion, field_map: FieldMap) -> str:
-    """The place where the unit was stated, in one word."""
-    if conversion.origin != "field map":
-        return "file"
-    return "table" if field_map.name == TABLE else "map"
 
 
 def conversion_words(conversion: Conversion, factor: float, unit: str) -> str:
@@ -225,18 +197,12 @@ def _slabs(rows: GroupRows, quantity: str) -> Iterator[tuple[Float[ndarray, "...
         yield values, rows.kept(start, start + len(values))
 
 
-def _limits(quantity: str) -> tuple[float, float]:
-    if quantity in FRACTIONS:
-        return SMALLEST_METALLICITY, 1.0
-    return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf
-
-
 def _problems(found: tuple[Range, ...], quantity: str) -> tuple[str, ...]:
     counts = {
-        "NaN": sum(one.n_nan for one in found),
-        "infinite": sum(one.n_infinite for one in found),
-        "negative": sum(one.n_below for one in found),
-        "above 1": sum(one.n_above for one in found),
+        "NaN": sum(component.n_nan for component in found),
+        "infinite": sum(component.n_infinite for component in found),
+        "negative": sum(component.n_below for component in found),
+        "above 1": sum(component.n_above for component in found),
     }
     texts = [f"{count} {what}" for what, count in counts.items() if count]
     if counts["above 1"] and quantity in FRACTIONS:
@@ -265,14 +231,33 @@ def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...
 def light_of_gas(fields: Sequence[FieldReport]) -> tuple[str, ...]:
     """One sentence each on star formation, abundances, dust, neutral hydrogen and maps of a group of gas."""
     found = {row.quantity: row for row in fields}
-    there = [name for name in ("hi_fraction", "h2_fraction") if name in found]
+    abundances = "neither oxygen_fraction nor metallicity"
+    if "oxygen_fraction" in found and "hydrogen_fraction" in found:
+        abundances = "O/H from oxygen_fraction and hydrogen_fraction"
+    elif "oxygen_fraction" in found:
+        abundances = "O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)"
+    elif "metallicity" in found:
+        abundances = "O/H from metallicity in solar proportions (no oxygen_fraction)"
+    neutral = [name for name in ("hi_fraction", "h2_fraction") if name in found]
+    maps = [words for name, words in _MAPS.items() if name in found] if "mass" in found else ["none (no mass)"]
     return (
         _star_formation(found),
-        _abundances(found),
+        f"abundances: {abundances}",
         _dust(found),
-        f"neutral hydrogen: {' and '.join(there) or 'neither hi_fraction nor h2_fraction'}",
-        _maps(found),
+        f"neutral hydrogen: {' and '.join(neutral) or 'neither hi_fraction nor h2_fraction'}",
+        f"maps (products.gas: true): {', '.join(maps)}",
     )
+
+
+_MAPS = {
+    "mass": "gas mass",
+    "velocity": "velocity and dispersion",
+    "metallicity": "metallicity",
+    "star_formation_rate": "star formation rate",
+    "hi_fraction": "neutral hydrogen",
+    "h2_fraction": "molecular hydrogen",
+}
+"""Maps that `products.gas: true` makes, by the column that each needs beside the mass."""
 
 
 def _star_formation(found: Mapping[str, FieldReport]) -> str:
@@ -291,17 +276,6 @@ def _star_formation(found: Mapping[str, FieldReport]) -> str:
     )
 
 
-def _abundances(found: Mapping[str, FieldReport]) -> str:
-    """The source of the gas' O/H."""
-    if "oxygen_fraction" in found and "hydrogen_fraction" in found:
-        return "abundances: O/H from oxygen_fraction and hydrogen_fraction"
-    if "oxygen_fraction" in found:
-        return "abundances: O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)"
-    if "metallicity" in found:
-        return "abundances: O/H from metallicity in solar proportions (no oxygen_fraction)"
-    return "abundances: neither oxygen_fraction nor metallicity"
-
-
 def _dust(found: Mapping[str, FieldReport]) -> str:
     row = found.get("dust_mass")
     if row is not None and not row.n_values:
@@ -311,22 +285,6 @@ def _dust(found: Mapping[str, FieldReport]) -> str:
     if "metallicity" in found:
         return "dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio"
     return "dust: neither dust_mass nor metallicity"
-
-
-def _maps(found: Mapping[str, FieldReport]) -> str:
-    """Which maps `products.gas: true` makes."""
-    columns = {
-        "mass": "gas mass",
-        "velocity": "velocity and dispersion",
-        "metallicity": "metallicity",
-        "star_formation_rate": "star formation rate",
-        "hi_fraction": "neutral hydrogen",
-        "h2_fraction": "molecular hydrogen",
-    }
-    there = [words for name, words in columns.items() if name in found]
-    if "mass" not in found:
-        return "maps (products.gas: true): none (no mass)"
-    return f"maps (products.gas: true): {', '.join(there)}"
 
 
 _COUNT = "NumPart_ThisFile"
@@ -363,19 +321,23 @@ def find_rows(snapshot: Snapshot, family: Family) -> list[GroupRows]:
 def report_group(rows: GroupRows) -> GroupReport:
     """All that can be said of a group; no value in it raises."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
-    fields = report_fields(rows)
+    places = snapshot.places(family, group)
+    fields = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
+    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
+    if mass:
+        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
+        fields.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
+    fields += _ages(snapshot, fields) if family == "stars" else ()
     slabs = [(start, min(start + SLAB_ROWS, rows.n_rows)) for start in range(0, rows.n_rows, SLAB_ROWS)]
     missing = missing_of_stars(snapshot, group) if family == "stars" else missing_of_gas(snapshot, group)
-    container = rows.snapshot.container
-    names = unused_datasets(rows.snapshot, rows.family, rows.group)
-    shapes = {name: stored_shape(container, rows.group, name) for name in names}
+    shapes = {name: stored_shape(snapshot.container, group, name) for name in unused_datasets(snapshot, family, group)}
     return GroupReport(
         family=family,
         group=group,
         n_rows=rows.n_rows,
         n_left_out=sum(int(np.count_nonzero(~rows.kept(start, stop))) for start, stop in slabs),
         others=snapshot.others(family),
-        fields=fields,
+        fields=tuple(fields),
         light=light_of_gas(fields) if family == "gas" else (),
         notes=(
             *(Note("file.missing", found.text) for found in missing if not found.is_refused),

@@ -67,7 +67,11 @@ def stored_words(container: AbstractContainer, group: str, dataset: str) -> str:
 def skeleton(container: AbstractContainer) -> str:
     """The start of a field map in YAML: the group that looks most like stars, its datasets guessed by their names."""
     groups = {group: _guess(dataset_names(container, group)) for group in container.groups()}
-    group, fields = max(groups.items(), key=_likeness, default=("PartType4", {}))
+    group, fields = max(
+        groups.items(),
+        key=lambda found: (len(found[1]), re.search(r"star|PartType4", found[0], re.IGNORECASE) is not None),
+        default=("PartType4", {}),
+    )
     for quantity in ("position", "mass"):
         fields.setdefault(quantity, {"dataset": f"NAME_OF_{quantity.upper()}"})
     units = {name: {"unit": unit} for name, unit in _UNITS.items()}
@@ -82,27 +86,17 @@ def skeleton(container: AbstractContainer) -> str:
     )
 
 
-def _likeness(found: tuple[str, dict[str, Any]]) -> tuple[int, bool]:
-    """How much a group with its guessed datasets looks like stars."""
-    group, fields = found
-    return len(fields), re.search(r"star|PartType4", group, re.IGNORECASE) is not None
-
-
 def _guess(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    found = {}
+    """Datasets by quantity; x or vx is the first of the three of a vector."""
+    found: dict[str, dict[str, Any]] = {}
     for name in names:
+        place: dict[str, Any] = {"dataset": name}
+        if name.lower() in {"x", "vx"}:
+            place = {"stack": [name[:-1] + axis for axis in ("xyz" if name[-1] == "x" else "XYZ")]}
         for quantity, pattern in _GUESSES.items():
             if quantity not in found and re.match(pattern, name, re.IGNORECASE):
-                found[quantity] = _guessed_place(name)
+                found[quantity] = place
     return found
-
-
-def _guessed_place(name: str) -> dict[str, Any]:
-    """A dataset, or the three of a vector whose first is x or vx."""
-    if name.lower() not in {"x", "vx"}:
-        return {"dataset": name}
-    following = {"x": "yz", "X": "YZ"}[name[-1]]
-    return {"stack": [name, *(name[:-1] + axis for axis in following)]}
 
 
 def dataset_names(container: AbstractContainer, group: str) -> tuple[str, ...]:
@@ -128,11 +122,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_EXAMPLES = {
-    "position": "[..., ..., ...]",
-    "velocity": "[..., ..., ...]",
-    "age": "{column: ..., unit: Gyr}",
-}
+_EXAMPLES = {"position": "[..., ..., ...]", "velocity": "[..., ..., ...]", "age": "{column: ..., unit: Gyr}"}
 """How the columns of a quantity are named in the settings."""
 
 
@@ -185,25 +175,21 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
     if "metallicity" not in there:
         found.append(Consequence("no metallicities: the gas has no map of them, and forming stars no nebulae"))
-    found += _temperature(there)
+    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else f"a hydrogen fraction of {PRIMORDIAL_HYDROGEN}"
+    if "temperature" not in there and "internal_energy" not in there:
+        found.append(Consequence("no temperatures, nor an internal_energy that would tell them"))
+    elif "temperature" not in there and "electron_abundance" in there:
+        text = f"no temperatures: they follow from internal_energy, electron_abundance and {hydrogen}"
+        found.append(Consequence(text))
+    elif "temperature" not in there:
+        text = f"no temperatures: they follow from internal_energy and {hydrogen}, the gas being taken as neutral below"
+        found.append(Consequence(f"{text} {IONISED_FROM:g} K and ionised above"))
     if "smoothing_length" not in there:
         follows = ": they follow from mass and density" if "density" in there else ""
         found.append(Consequence(f"no smoothing lengths{follows}"))
     if "density" not in there:
         found.append(Consequence("no densities"))
     return tuple(found)
-
-
-def _temperature(there: set[str]) -> list[Consequence]:
-    if "temperature" in there:
-        return []
-    if "internal_energy" not in there:
-        return [Consequence("no temperatures, nor an internal_energy that would tell them")]
-    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else f"a hydrogen fraction of {PRIMORDIAL_HYDROGEN}"
-    if "electron_abundance" in there:
-        return [Consequence(f"no temperatures: they follow from internal_energy, electron_abundance and {hydrogen}")]
-    text = f"no temperatures: they follow from internal_energy and {hydrogen}, the gas being taken as neutral below"
-    return [Consequence(f"{text} {IONISED_FROM:g} K and ionised above")]
 
 
 def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
@@ -227,10 +213,8 @@ def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequenc
 
 def unused_datasets(snapshot: Snapshot, family: Family, group: str) -> tuple[str, ...]:
     """The datasets of a group that the field map does not name."""
-    settings = snapshot.field_map.family(family)
-    named = set()
-    for one in settings.fields.values() if settings else ():
-        named |= {*one.names, *([one.divide_by] if one.divide_by else [])}
+    fields = snapshot.field_map.family(family).fields.values()
+    named = {name for field in fields for name in (*field.names, field.divide_by)}
     return tuple(name for name in dataset_names(snapshot.container, group) if name not in named)
 
 
@@ -248,10 +232,9 @@ def _place(snapshot: Snapshot, group: str, quantity: str) -> str:
 
 def _absent(snapshot: Snapshot, family: Family, group: str, quantity: str) -> list[str]:
     """The datasets that the field map names for a quantity and that the group has not."""
-    settings = snapshot.field_map.family(family)
-    one = settings.fields.get(quantity) if settings else None
+    field = snapshot.field_map.family(family).fields.get(quantity)
     present = dataset_names(snapshot.container, group)
-    return [name for name in one.names if name not in present] if one else []
+    return [name for name in field.names if name not in present] if field else []
 
 
 def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> str:
@@ -269,7 +252,6 @@ def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> s
 
 
 def _columns(snapshot: Snapshot, family: Family, group: str, quantities: Sequence[str]) -> str:
-    """The settings that name the columns of a table, and which columns there are to name."""
     key = "columns" if family == "stars" else "gas"
     examples = [f"{name}: {_EXAMPLES.get(name, '...')}" for name in quantities]
     unused = ", ".join(unused_datasets(snapshot, family, group)) or "none"

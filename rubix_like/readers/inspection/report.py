@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap, Tabl
 from rubix_like.readers.fields.snapshot_particles import Snapshot, check_parts
 from rubix_like.readers.inspection.groups import (
     MEDIAN_ROWS,
-    FieldReport,
     GroupReport,
     GroupRows,
     find_rows,
@@ -64,33 +64,30 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
 
     Raises FileNotFoundError or OSError where there is no such file, ConfigError for settings that cannot be.
     """
-    settings = _settings(section)
+    name = str(section.get("reader", AUTO))
+    if find_reader(name) is not SnapshotReader:
+        raise ConfigError(f"inspect shows files that are read by a field map; the reader '{name}' reads without one")
+    try:
+        settings = SnapshotReader.model_validate(dict(section))
+    except ValidationError as error:
+        raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
     with open_mapped_file(settings) as (container, kind):
         facts = {"file": container.name, "kind": kind}
         try:
             field_map = find_field_map(settings, container, kind)
         except ValueError as error:
-            start = "" if kind == TABLE or settings.reader != AUTO else _skeleton(container)
+            start = ""
+            with suppress(ValueError):
+                start = skeleton(container) if kind != TABLE and settings.reader == AUTO else ""
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
             check_parts(container, field_map)
             snapshot = Snapshot(container, field_map, read_epoch(container, field_map))
-            groups = tuple(rows for family in FAMILIES for rows in find_rows(snapshot, family))
+            groups = [rows for family in FAMILIES for rows in find_rows(snapshot, family)]
         except ValueError as error:
             return Inspection(facts, problems=(str(error),), structure=_structure(container))
         return _inspect(snapshot, groups, facts, settings, section)
-
-
-def _settings(section: Mapping[str, Any]) -> SnapshotReader:
-    name = str(section.get("reader", AUTO))
-    reader = find_reader(name)
-    if reader is not SnapshotReader:
-        raise ConfigError(f"inspect shows files that are read by a field map; the reader '{name}' reads without one")
-    try:
-        return SnapshotReader.model_validate(dict(section))
-    except ValidationError as error:
-        raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
 
 
 def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
@@ -109,13 +106,6 @@ def _structure(container: AbstractContainer) -> tuple[str, ...]:
         return (str(error),)
 
 
-def _skeleton(container: AbstractContainer) -> str:
-    try:
-        return skeleton(container)
-    except ValueError:
-        return ""
-
-
 def _inspect(
     snapshot: Snapshot,
     groups: Sequence[GroupRows],
@@ -126,7 +116,11 @@ def _inspect(
     reports = [report_group(rows) for rows in groups]
     problems = [text for report in reports for text in report.problems]
     if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
-        problems += _without_stars(snapshot) if not snapshot.count("stars") else [_no_stars(snapshot)]
+        named = snapshot.field_map.stars.groups
+        there = [group for group in named if dataset_names(snapshot.container, group)]
+        unknown = [f"{group}: {found.text}" for group in there for found in required(snapshot, "stars", group)]
+        is_empty = not snapshot.count("stars")
+        problems += (unknown if is_empty else []) or [f"no stars ({' or '.join(named)})"]
     selection, notes, problem = ("", (), "") if problems else _selection(snapshot, settings)
     problems += [problem] if problem else []
     needed = {key: value for report in reports for key, value in report.needed.items()}
@@ -140,17 +134,6 @@ def _inspect(
         format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
         notes=notes,
     )
-
-
-def _no_stars(snapshot: Snapshot) -> str:
-    return f"no stars ({' or '.join(snapshot.field_map.stars.groups)})"
-
-
-def _without_stars(snapshot: Snapshot) -> list[str]:
-    """Why no group has rows of stars: nothing in it is known, or it is not there."""
-    groups = [group for group in snapshot.field_map.stars.groups if dataset_names(snapshot.container, group)]
-    texts = [f"{group}: {found.text}" for group in groups for found in required(snapshot, "stars", group)]
-    return texts or [_no_stars(snapshot)]
 
 
 def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, tuple[str, ...], str]:
@@ -167,7 +150,6 @@ def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, tuple
 
 
 def _implausible(selected: Selected, settings: SnapshotReader) -> tuple[str, ...]:
-    """Sentences on numbers that no galaxy has, by a sample of the selected particles."""
     snapshot, stars = selected.snapshot, _sample(selected, "stars")
     unknown = np.full(len(stars["mass"]), np.nan)
     center = selected.center
@@ -205,26 +187,17 @@ def _facts(snapshot: Snapshot) -> dict[str, str]:
             "redshift": f"{round(epoch.redshift, 6):g} (scale factor a = {epoch.scale_factor:.6g})",
             "age then": f"{epoch.universe_age / 1e9:.4g} Gyr since the Big Bang",
         }
-    elif _is_stated(snapshot, header.time):
+    elif first_number(snapshot.container, header.time) is not None:
         facts["time"] = f"{epoch.time:g} as stored"
-    if epoch.cosmology is not None or _is_stated(snapshot, header.h):
+    if epoch.cosmology is not None or first_number(snapshot.container, header.h) is not None:
         facts["h"] = f"{epoch.h:g}"
-    return facts | {"cosmology": epoch.cosmology_text, "periodic box": _box(snapshot)}
-
-
-def _is_stated(snapshot: Snapshot, places: tuple[str, ...]) -> bool:
-    return first_number(snapshot.container, places) is not None
-
-
-def _box(snapshot: Snapshot) -> str:
-    stored = snapshot.epoch.box_size
-    if stored is None:
-        return "none"
-    try:
-        sides = [side * snapshot.length for side in stored]
-        return f"{side_words(stored)} x {snapshot.length:.6g} kpc = {side_words(sides)} kpc"
-    except ValueError:
-        return f"{side_words(stored)} in the unit of the positions"
+    box = "none"
+    if epoch.box_size is not None:
+        box = f"{side_words(epoch.box_size)} in the unit of the positions"
+        with suppress(ValueError):
+            sides = [side * snapshot.length for side in epoch.box_size]
+            box = f"{side_words(epoch.box_size)} x {snapshot.length:.6g} kpc = {side_words(sides)} kpc"
+    return facts | {"cosmology": epoch.cosmology_text, "periodic box": box}
 
 
 def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:
@@ -259,7 +232,13 @@ def inspection_text(inspection: Inspection, width: int = 120) -> str:
     if inspection.structure:
         blocks.append("\n".join(["What is in it:", *(line[:width] for line in inspection.structure)]))
     if inspection.field_map:
-        blocks.append(_how_to_write(inspection.field_map, inspection.facts["file"], width))
+        text = (
+            "A field map says where a simulation keeps what is needed. Save this as my_simulation.yaml, correct "
+            "groups, datasets, units and their powers of a and h (keys a: and h:), add what is missing "
+            "(docs/how-to-extend.md), and try it with"
+        )
+        command = f"  rubix-like inspect {inspection.facts['file']} --reader my_simulation.yaml"
+        blocks.append("\n".join([textwrap.fill(text, width), command, "", inspection.field_map.rstrip()]))
     if inspection.notes:
         blocks.append("\n".join(["Notes", *(_item(note, width) for note in inspection.notes)]))
     if inspection.problems:
@@ -287,7 +266,12 @@ def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
         )
         for row in report.fields
     ]
-    values = [line for row in report.fields for line in _values(row)]
+    values: list[tuple[str, ...]] = []
+    for row in report.fields:
+        whole = (row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))
+        by_axis = zip("xyz", row.axes, strict=bool(row.axes))
+        axes = [(f"{row.quantity} {axis}", row.unit, *map(_number, found), "") for axis, found in by_axis]
+        values += axes or [whole]
     wrong = [f"{row.quantity}: {'; '.join(row.problems)}" for row in report.fields if row.problems]
     remarks = [f"{row.quantity}: {row.remark}" for row in report.fields if row.remark]
     light = ["  Light that it can make:", *(_item(line, width) for line in report.light)] if report.light else []
@@ -297,30 +281,11 @@ def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
     return "\n".join(lines)
 
 
-def _values(row: FieldReport) -> list[tuple[str, ...]]:
-    if not row.axes:
-        return [(row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))]
-    return [
-        (f"{row.quantity} {axis}", row.unit, *map(_number, values), "")
-        for axis, values in zip("xyz", row.axes, strict=True)
-    ]
-
-
 def table_text(title: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Aligned columns that fit `width`; what is too long goes on below itself. Columns without text are left out."""
     there = [index for index in range(len(title)) if any(row[index] for row in rows)]
     chosen = [[row[index] for index in there] for row in (title, *rows)]
     return "\n".join(f"  {line}" for line in table_lines(chosen, width=width - 2))
-
-
-def _how_to_write(field_map: str, path: str, width: int) -> str:
-    text = (
-        "A field map says where a simulation keeps what is needed. Save this as my_simulation.yaml, correct groups, "
-        "datasets, units and their powers of a and h (keys a: and h:), add what is missing "
-        "(docs/how-to-extend.md), and try it with"
-    )
-    command = f"  rubix-like inspect {path} --reader my_simulation.yaml"
-    return "\n".join([textwrap.fill(text, width), command, "", field_map.rstrip()])
 
 
 def _number(value: float | None) -> str:

@@ -1,7 +1,6 @@
 """Find the halo or subhalo that the settings name, by the group catalogue or by the particles' own numbers."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -93,7 +92,8 @@ def find_subhalo(catalogue: AbstractContainer, number: int) -> CatalogueEntry:
         first += _total(catalogue, "Subhalo", "SubhaloLenType", sister, number)
         return CatalogueEntry("subhalo", number, first, length, position)
     first = _total(catalogue, "Subhalo", "SubhaloLenType", 0, number)
-    after = _total(catalogue, "Subhalo", "SubhaloLenType", number, _count(catalogue, "Subhalo", "SubhaloLenType"))
+    n_subhalo = catalogue.shape("Subhalo", "SubhaloLenType")[0]
+    after = _total(catalogue, "Subhalo", "SubhaloLenType", number, n_subhalo)
     return CatalogueEntry("subhalo", number, first, length, position, first + after)
 
 
@@ -101,7 +101,7 @@ def nearest_with_particles(catalogue: AbstractContainer, entry: CatalogueEntry, 
     """The number nearest to the entry's that has particles of a type, None where none within 1000 of it has any."""
     group, dataset = ("Group", "GroupLenType") if entry.kind == "halo" else ("Subhalo", "SubhaloLenType")
     start = max(entry.number - _NEARBY, 0)
-    stop = min(entry.number + _NEARBY, _count(catalogue, group, dataset))
+    stop = min(entry.number + _NEARBY, catalogue.shape(group, dataset)[0])
     found = start + np.flatnonzero(np.asarray(catalogue.read(group, dataset, start, stop))[:, particle_type] > 0)
     return int(found[np.argmin(np.abs(found - entry.number))]) if found.size else None
 
@@ -121,21 +121,15 @@ def _check_number(catalogue: AbstractContainer, what: str, group: str, dataset: 
         )
 
 
-def _count(catalogue: AbstractContainer, group: str, dataset: str) -> int:
-    return catalogue.shape(group, dataset)[0]
-
-
 def _row(catalogue: AbstractContainer, group: str, dataset: str, number: int) -> Int[ndarray, " type"]:
     return np.asarray(catalogue.read(group, dataset, number, number + 1))[0].astype(np.int64)
 
 
 def _total(catalogue: AbstractContainer, group: str, dataset: str, start: int, stop: int) -> Int[ndarray, " type"]:
-    """The sum of the rows `start` to `stop`, by particle type."""
     total = np.zeros(catalogue.shape(group, dataset)[1], dtype=np.int64)
     for first in range(start, stop, SLAB_ROWS):
-        total += np.asarray(catalogue.read(group, dataset, first, min(first + SLAB_ROWS, stop))).sum(
-            axis=0, dtype=np.int64
-        )
+        slab = catalogue.read(group, dataset, first, min(first + SLAB_ROWS, stop))
+        total += slab.sum(axis=0, dtype=np.int64)
     return total
 
 
@@ -154,20 +148,17 @@ def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEnt
     if not selection.catalogue:
         return None
     with open_files(selection.catalogue, "galaxy.catalogue") as (catalogue, _):
-        time, own = as_number(catalogue.attribute("Header", "Time")), snapshot.epoch.time
-        if time is not None and own and abs(time / own - 1.0) > SAME_TIME:
+        time, expected = as_number(catalogue.attribute("Header", "Time")), snapshot.epoch.time
+        if time is not None and expected and abs(time / expected - 1.0) > SAME_TIME:
             raise ValueError(
                 f"galaxy.catalogue: '{catalogue.name}' is of time {time:.6g}, the snapshot "
-                f"'{snapshot.container.name}' of {own:.6g}; take the catalogue of the same snapshot"
+                f"'{snapshot.container.name}' of {expected:.6g}; take the catalogue of the same snapshot"
             )
         halo = None if selection.halo is None else find_halo(catalogue, selection.halo)
-        if selection.subhalo is None:
-            assert halo is not None
-            _check_stars(catalogue, halo, snapshot)
-            return halo
-        entry = find_subhalo(catalogue, selection.subhalo)
+        entry = halo if selection.subhalo is None else find_subhalo(catalogue, selection.subhalo)
+        assert entry is not None
         _check_stars(catalogue, entry, snapshot)
-        if halo is not None:
+        if halo is not None and entry is not halo:
             filled = entry.length > 0
             before = entry.first[filled] < halo.first[filled]
             beyond = entry.first[filled] + entry.length[filled] > halo.first[filled] + halo.length[filled]
@@ -179,12 +170,11 @@ def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEnt
 
 
 def _check_stars(catalogue: AbstractContainer, entry: CatalogueEntry, snapshot: Snapshot) -> None:
-    """The halo or subhalo has particles of a type that counts as stars."""
     kinds = [int(group[-1]) for group in snapshot.groups("stars") if group[-1:].isdigit()]
-    own = [kind for kind in kinds if kind < entry.length.size]
-    if not own or entry.length[own].any():
+    known = [kind for kind in kinds if kind < entry.length.size]
+    if not known or entry.length[known].any():
         return
-    nearest = nearest_with_particles(catalogue, entry, own[0])
+    nearest = nearest_with_particles(catalogue, entry, known[0])
     found = f"the nearest number with stars is {nearest}" if nearest is not None else "and none near it has stars"
     raise ValueError(f"galaxy.{entry.kind}: {entry.title} of '{catalogue.name}' has no stars; {found}")
 
@@ -212,11 +202,15 @@ def with_numbers(
             f"galaxy.subhalo: {snapshot.field_map.title} counts subhaloes within their halo; expected galaxy.halo "
             f"beside it"
         )
-    sign = selection.subhalo is None
+    has_sign = selection.subhalo is None
     numbers: tuple[tuple[Kind, int | None], ...] = (("halo", selection.halo), ("subhalo", selection.subhalo))
     for kind, number in numbers:
         if number is not None:
-            carry = partial(_carry, snapshot, family, kind, number, sign)
+
+            def carry(start: int, stop: int, kind: Kind = kind, number: int = number) -> Bool[ndarray, " row"]:
+                stored = read_numbers(snapshot, family, kind, start, stop)
+                return (stored if has_sign else np.abs(stored)) == number
+
             passed = filtered(rows, carry, f"{kind} numbers of {family} read", report, team)
             if family == "stars" and rows.count and not passed.count:
                 raise ValueError(_no_such_number(snapshot, kind, number, rows, team))
@@ -224,23 +218,15 @@ def with_numbers(
     return rows
 
 
-def _carry(
-    snapshot: Snapshot, family: Family, kind: Kind, number: int, sign: bool, start: int, stop: int
-) -> Bool[ndarray, " row"]:
-    """Which of these rows carry the number."""
-    stored = read_numbers(snapshot, family, kind, start, stop)
-    return (stored if sign else np.abs(stored)) == number
-
-
 def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: RowRanges, team: AbstractProcessGroup) -> str:
-    def own() -> set[int]:
+    def numbers_of_share() -> set[int]:
         found: set[int] = set()
         for start, stop, piece in rows.part(*team.share(rows.count)).pieces():
             stored = read_numbers(snapshot, "stars", kind, start, stop)
             found.update(np.unique(stored[piece.mask(start, stop)]).tolist())
         return found
 
-    found = set[int]().union(*team.exchange(own))
+    found = set[int]().union(*team.exchange(numbers_of_share))
     nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
     return (
         f"galaxy.{kind}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' has the "

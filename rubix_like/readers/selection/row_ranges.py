@@ -105,7 +105,7 @@ def chained(parts: Sequence[RowRanges]) -> RowRanges:
 def filtered(rows: RowRanges, test: Test, what: str, report: Report, team: AbstractProcessGroup = SINGLE) -> RowRanges:
     """The rows that pass a test, slab by slab; each process tests its share, and all know which ones pass."""
 
-    def own() -> RowRanges:
+    def passed_of_share() -> RowRanges:
         share, found, done = rows.part(*team.share(rows.count)), [], 0
         for first, last, inside in share.pieces():
             found.append(where(inside.mask(first, last) & test(first, last), first))
@@ -113,7 +113,7 @@ def filtered(rows: RowRanges, test: Test, what: str, report: Report, team: Abstr
             report(what, done, share.count)
         return chained(found)
 
-    return chained(team.exchange(own))
+    return chained(team.exchange(passed_of_share))
 
 
 def _without_empty(starts: Int[ndarray, " run"], stops: Int[ndarray, " run"]) -> RowRanges:

@@ -1,15 +1,14 @@
 """The selected particles of a snapshot: their rows, found slab by slab, and their columns."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.readers.snapshot import AbstractSelection, Place, to_kpc
+from rubix_like.config.readers.snapshot import AbstractSelection, BoxSettings, Place, SphereSettings, to_kpc
 from rubix_like.physics.centering import unwrap
 from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family, Table, Vector, Vectors
 from rubix_like.readers.fields.snapshot_particles import Snapshot
@@ -21,76 +20,56 @@ from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted
 
 
-def place_in_kpc(place: Place, file_unit: float) -> Vector:
-    """A `Place` in kpc."""
-    return np.array([to_kpc(value, file_unit) for value in place])
-
-
 @dataclass(frozen=True)
-class AbstractRegion(ABC):
-    """A region about `center` in a box of sides `box_size` (kpc; None: not periodic); `key` names it in settings."""
+class Region:
+    """All within `extent` of `center` in a box of sides `box_size` (kpc; None: not periodic); `key`: sphere or box.
 
-    key: str
+    The extent is the radius of a sphere, and half of each side of a box.
+    """
+
+    key: Literal["sphere", "box"]
     center: Vector
+    extent: float | Vector
     box_size: Vector | None
 
-    @abstractmethod
     def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
         """Which positions (kpc) lie in it."""
+        if self.key == "sphere":
+            return self.distance(position) <= self.extent
+        return np.all(np.abs(unwrap(position, self.center, self.box_size)) <= self.extent, axis=1)
 
     def distance(self, position: Vectors) -> Float[ndarray, " particle"]:
         """Distances (kpc) from its centre, of the nearest periodic images."""
         return np.linalg.norm(unwrap(position, self.center, self.box_size), axis=1)
 
 
-@dataclass(frozen=True)
-class Sphere(AbstractRegion):
-    """All that is within `radius` (kpc) of the centre."""
-
-    radius: float
-
-    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
-        """Which positions lie in it."""
-        return self.distance(position) <= self.radius
-
-
-@dataclass(frozen=True)
-class Box(AbstractRegion):
-    """All that is within half of the sides (kpc) of the centre, axis by axis."""
-
-    sides: Vector
-
-    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
-        """Which positions lie in it."""
-        inside = np.abs(unwrap(position, self.center, self.box_size)) <= self.sides / 2
-        return np.all(inside, axis=1)
+def _in_kpc(place: Place, file_unit: float) -> Vector:
+    return np.array([to_kpc(value, file_unit) for value in place])
 
 
 def find_regions(
     selection: AbstractSelection, center: Vector | None, length: float, box_size: Vector | None
-) -> tuple[AbstractRegion, ...]:
+) -> list[Region]:
     """The sphere and the box of a selection; `center` (kpc) is the galaxy's, `length` kpc per unit of the file.
 
     Raises ValueError where no centre is known.
     """
-    regions: list[AbstractRegion] = []
-    if selection.sphere is not None:
-        middle = _middle("sphere", selection.sphere.center, center, length)
-        regions.append(Sphere("sphere", middle, box_size, to_kpc(selection.sphere.radius, length)))
-    if selection.box is not None:
-        middle = _middle("box", selection.box.center, center, length)
-        regions.append(Box("box", middle, box_size, place_in_kpc(selection.box.size, length)))
-    return tuple(regions)
-
-
-def _middle(key: str, given: Place | None, center: Vector | None, length: float) -> Vector:
-    if given is not None:
-        return place_in_kpc(given, length)
-    if center is None:
-        raise ValueError(
-            f"galaxy.{key}.center: expected three coordinates, as neither galaxy.center nor a catalogue gives any"
-        )
-    return center
+    regions: list[Region] = []
+    sections: dict[Literal["sphere", "box"], SphereSettings | BoxSettings | None] = {
+        "sphere": selection.sphere,
+        "box": selection.box,
+    }
+    for key, given in sections.items():
+        if given is None:
+            continue
+        middle = center if given.center is None else _in_kpc(given.center, length)
+        if middle is None:
+            raise ValueError(
+                f"galaxy.{key}.center: expected three coordinates, as neither galaxy.center nor a catalogue gives any"
+            )
+        extent = _in_kpc(given.size, length) / 2 if isinstance(given, BoxSettings) else to_kpc(given.radius, length)
+        regions.append(Region(key, middle, extent, box_size))
+    return regions
 
 
 @dataclass(frozen=True)
@@ -125,12 +104,7 @@ class Selected:
         return sum(count for group, count in groups if quantity not in self.snapshot.quantities(family, group))
 
     def read(
-        self,
-        family: Family,
-        start: int,
-        stop: int,
-        quantities: Collection[str] | None = None,
-        report: Report = silent,
+        self, family: Family, start: int, stop: int, quantities: Collection[str] | None = None, report: Report = silent
     ) -> Table:
         """Columns (float64, our units) of the `start`-th to `stop`-th (exclusive) selected particles.
 
@@ -167,7 +141,7 @@ def select(
     """
     length = snapshot.length
     from_catalogue = None if entry is None or entry.position is None else entry.position * length
-    center = from_catalogue if selection.center is None else place_in_kpc(selection.center, length)
+    center = from_catalogue if selection.center is None else _in_kpc(selection.center, length)
     origin, notes = "galaxy.center", ()
     if entry is not None and selection.center is None and center is not None:
         origin = f"the catalogue's position of {entry.title}"
@@ -177,74 +151,42 @@ def select(
     for family in FAMILIES:
         candidates = _candidates(snapshot, family, entry)
         numbered = with_numbers(snapshot, family, selection, candidates, report, team)
-        kept = _kept(snapshot, family, numbered, report, team)
+        kept, keep = numbered, snapshot.field_map.family(family).keep
+        if keep is not None:
+
+            def is_kept(start: int, stop: int, family: Family = family) -> Bool[ndarray, " row"]:
+                return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
+
+            kept = filtered(numbered, is_kept, f"{keep.dataset} of {family} read", report, team)
+            if any(keep.dataset not in snapshot.container.datasets(group) for group in snapshot.groups(family)):
+                text = f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}"
+                notes = (*notes, Note("selection.not_told", text, WARNING))
         left_out[family] = numbered.count - kept.count
-        notes = (*notes, *_untold(snapshot, family))
-        rows[family] = _placed(snapshot, family, regions, kept, report, team)
+        for region in regions:
+
+            def lie(start: int, stop: int, family: Family = family, region: Region = region) -> Bool[ndarray, " row"]:
+                return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
+
+            passed = filtered(kept, lie, f"positions of {family} read", report, team)
+            if family == "stars" and kept.count and not passed.count:
+                raise ValueError(_nothing_in(snapshot, region, kept, team))
+            kept = passed
+        rows[family] = kept
     return Selected(snapshot, rows, left_out, center, origin, notes)
 
 
 def _candidates(snapshot: Snapshot, family: Family, entry: CatalogueEntry | None) -> RowRanges:
-    """All rows, or those that the catalogue gives."""
     if entry is None:
         return row_range(0, snapshot.count(family))
     parts, first = [], 0
     for group, n_rows in snapshot.groups(family).items():
-        own = entry.rows(group, n_rows, snapshot.container.name)
-        parts.append(RowRanges(own.starts + first, own.stops + first))
+        within = entry.rows(group, n_rows, snapshot.container.name)
+        parts.append(RowRanges(within.starts + first, within.stops + first))
         first += n_rows
     return chained(parts)
 
 
-def _kept(snapshot: Snapshot, family: Family, rows: RowRanges, report: Report, team: AbstractProcessGroup) -> RowRanges:
-    """The rows that the field map's `keep` leaves."""
-    settings = snapshot.field_map.family(family)
-    if settings is None or settings.keep is None:
-        return rows
-
-    def keep(start: int, stop: int) -> Bool[ndarray, " row"]:
-        return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
-
-    return filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report, team)
-
-
-def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
-    """A note where the dataset is missing that tells which rows `keep` leaves."""
-    settings = snapshot.field_map.family(family)
-    keep = settings.keep if settings else None
-    groups = snapshot.groups(family)
-    if keep is None or all(keep.dataset in snapshot.container.datasets(group) for group in groups):
-        return ()
-    return (
-        Note(
-            "selection.not_told", f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}", WARNING
-        ),
-    )
-
-
-def _placed(
-    snapshot: Snapshot,
-    family: Family,
-    regions: Iterable[AbstractRegion],
-    rows: RowRanges,
-    report: Report,
-    team: AbstractProcessGroup,
-) -> RowRanges:
-    """The rows whose particles lie in all the regions."""
-    for region in regions:
-        passed = filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report, team)
-        if family == "stars" and rows.count and not passed.count:
-            raise ValueError(_nothing_in(snapshot, region, rows, team))
-        rows = passed
-    return rows
-
-
-def _lie(snapshot: Snapshot, family: Family, region: AbstractRegion, start: int, stop: int) -> Bool[ndarray, " row"]:
-    """Which of these rows lie in the region."""
-    return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
-
-
-def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: RowRanges, team: AbstractProcessGroup) -> str:
+def _nothing_in(snapshot: Snapshot, region: Region, rows: RowRanges, team: AbstractProcessGroup) -> str:
     def nearest_of_own() -> tuple[float, list[float]]:
         nearest, place = np.inf, np.zeros(3)
         for start, stop, piece in rows.part(*team.share(rows.count)).pieces():

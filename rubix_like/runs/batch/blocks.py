@@ -16,7 +16,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -64,13 +64,6 @@ class BlockWork:
         return record.made_from == self.made_from[name] and self.records.is_complete(record)
 
 
-class _Waiting(NamedTuple):
-    """An entry that is being ended by a thread."""
-
-    entry: Entry
-    ending: Future
-
-
 @dataclass
 class EntryEnding:
     """The end of at most one entry of a group of devices at a time, left to a thread of `threads`.
@@ -80,13 +73,19 @@ class EntryEnding:
 
     work: BlockWork
     threads: Executor
-    _waiting: _Waiting | None = None
+    _waiting: tuple[Entry, Future] | None = None
 
     def hand(self, entry: Entry, start: float, ending: Callable[[], Record]) -> None:
         """Leave the end of an entry that was begun at `start` to a thread, once that of the one before has come."""
         self.settle()
-        wide = bool(jax.config.read("jax_enable_x64"))
-        self._waiting = _Waiting(entry, self.threads.submit(_as_here, ending, start, wide=wide))
+        wide = bool(jax.config.read("jax_enable_x64"))  # as in this thread
+
+        def end() -> Record:
+            with jax.enable_x64(wide):
+                record = ending()
+            return replace(record, seconds=round(perf_counter() - start, 3))
+
+        self._waiting = (entry, self.threads.submit(end))
 
     def settle(self) -> None:
         """Wait for the entry that is being ended, and keep its record."""
@@ -108,13 +107,6 @@ class EntryEnding:
         limits = [(device.memory_stats() or {}).get("bytes_limit", math.inf) for device in mesh.local_devices]
         if any(limit < both.device for limit in limits):
             self.settle()
-
-
-def _as_here(ending: Callable[[], Record], start: float, *, wide: bool) -> Record:
-    """The record of `ending` with the seconds since `start`, its numbers as wide as in the thread that left it."""
-    with jax.enable_x64(wide):
-        record = ending()
-    return replace(record, seconds=round(perf_counter() - start, 3))
 
 
 @dataclass
@@ -273,16 +265,6 @@ def _observe_in_turn(
     ends.settle()
 
 
-def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
-    """The galaxy at hand, or read again if there is none or it does not suit this view."""
-    if loaded is not None and loaded.serves(entry.config):
-        return loaded
-    other = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
-    if loaded is not None:
-        loaded.files.close()
-    return other
-
-
 def _observe_entry(
     work: BlockWork, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None, ends: EntryEnding
 ) -> Generator[None, None, LoadedGalaxy | None]:
@@ -295,7 +277,11 @@ def _observe_entry(
     start = perf_counter()
     try:
         with explained_exhaustion():
-            loaded = _serving(loaded, entry, mesh)
+            before = loaded
+            if loaded is None or not loaded.serves(entry.config):
+                loaded = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
+            if before is not None and before is not loaded:
+                before.files.close()
             planned = prepare_view(entry, loaded, mesh)
     except Exception as error:
         ends.hand(entry, start, partial(_failure, record, error))
@@ -315,7 +301,6 @@ def _observe_entry(
 
 
 def _ended(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
-    """How an entry ended."""
     try:
         with explained_exhaustion():
             cube = put_together(write_results(prepared, entry.path, Progress()).cube)

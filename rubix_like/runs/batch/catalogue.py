@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from rubix_like.arguments import named_arguments, note_renamed, returned
@@ -136,26 +135,22 @@ def observe_all(
     mine = [entry for group in groups for entry in group]
     sources = Sources()
     made_from = {entry.name: sources.made_from(entry) for entry in mine}
-    owned = ((*own.own_files, beside(own.path, ".png"), summary.records.path(own.name)) for own in mine)
-    written = [*chain.from_iterable(owned)]
+    written = []
+    for entry in mine:
+        written += [*entry.own_files, beside(entry.path, ".png"), records.path(entry.name)]
     made_of = (("a source", Path(name)) for found in made_from.values() for name in found["sources"])
     check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "output")
     before = {entry.name: records.read(entry.name) for entry in mine}
-    if not overwrite:
-        changed = [
-            (entry, changes(record.made_from, made_from[entry.name]))
-            for entry in mine
-            for record in [before[entry.name]]
-            if record is not None and record.status == "done" and record.made_from != made_from[entry.name]
-        ]
-        if changed:
-            entry, lines = changed[0]
-            more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
-            raise ConfigError(
-                f"{entry.path.parent}: {len(changed)} of {len(mine)} entries are done, but were made from something "
-                f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or "
-                f"another folder (output=...)"
-            )
+    done = {name: record.made_from for name, record in before.items() if record is not None and record.status == "done"}
+    changed = [name for name, made in done.items() if made != made_from[name]]
+    if changed and not overwrite:
+        lines = changes(done[changed[0]], made_from[changed[0]])
+        more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
+        raise ConfigError(
+            f"{records.folder}: {len(changed)} of {len(mine)} entries are done, but were made from something else, "
+            f"e.g. '{changed[0]}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or another "
+            f"folder (output=...)"
+        )
     pictures = [beside(entry.path, ".png") for entry in mine] if how.with_picture else []
     _refuse_unknown([entry for entry in mine if before[entry.name] is None], summary, pictures)
     label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
@@ -207,7 +202,6 @@ def _left(
 
 
 def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
-    """Observe the entries that are left, in this process or by blocks."""
     galaxies = [galaxy for part in left for galaxy in part]
     if how.executor is None or not galaxies:
         observe_galaxies(work, galaxies)
@@ -220,12 +214,17 @@ def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], ho
 
 
 def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
-    """All blocks to the executor, each taken back as it ends."""
     terms = Terms.here(with_picture=work.with_picture)
     waiting: dict[Future, tuple[Entry, ...]] = {}
     try:
         for block in blocks:
-            waiting[_submit(executor, block, work.records.folder, terms)] = block
+            rows = [entry.row for entry in block]
+            try:
+                future = executor.submit(observe_block, block[0].base, rows, work.records.folder, terms)
+            except BrokenExecutor as error:
+                future = Future()
+                future.set_exception(error)
+            waiting[future] = block
         for future in as_completed(waiting):
             _take_back(front, work, waiting.pop(future), future)
     except BaseException:
@@ -246,15 +245,6 @@ def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Exec
     call = f"executor '{name}'"
     with safe_python(), returned(opened, AbstractContextManager, call, "a context manager") as found:
         yield found
-
-
-def _submit(executor: Executor, block: Sequence[Entry], output: Path, terms: Terms) -> Future:
-    try:
-        return executor.submit(observe_block, block[0].base, [entry.row for entry in block], output, terms)
-    except BrokenExecutor as error:
-        broken: Future = Future()
-        broken.set_exception(error)
-        return broken
 
 
 def _take_back(front: _Front, work: BlockWork, block: Sequence[Entry], future: Future) -> None:

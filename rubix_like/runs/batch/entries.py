@@ -63,18 +63,22 @@ def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
     """
     rows: list[Row] = []
     expect(source, (str, Path, Sequence), what, "a CSV file or a list of dicts")
-    for place, cells in (
-        _read_file(Path(source).expanduser()) if isinstance(source, str | Path) else _listed(source, what)
-    ):
+    is_file = isinstance(source, str | Path)
+    for place, cells in _read_file(Path(source).expanduser()) if is_file else _listed(source, what):
         settings = {key: value for key, value in cells.items() if key != NAME}
-        given = cells.get(NAME)
-        name = _made_of(settings) if given is None else str(given)
-        rows.append(Row(place, _checked_name(place, name, given is None), settings))
+        name = str(cells[NAME]) if cells.get(NAME) is not None else _made_of(settings)
+        if not _SAFE_NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+            hint = "" if cells.get(NAME) is not None else ", made of its values; add a column 'name'"
+            raise ConfigError(
+                f"{place}: expected a name of at most {_LONGEST_NAME} letters, digits, '.', '_', '+' and '-', the "
+                f"first a letter or digit (a file is called after it), got '{name}'{hint}"
+            )
+        rows.append(Row(place, name, settings))
     if not rows:
-        raise ConfigError(f"{source if isinstance(source, str | Path) else what}: expected at least one row, got none")
-    seen: dict[str, Row] = {}
+        raise ConfigError(f"{source if is_file else what}: expected at least one row, got none")
+    owners: dict[str, Row] = {}
     for row in rows:
-        other = seen.setdefault(row.name.lower(), row)
+        other = owners.setdefault(row.name.lower(), row)
         if other is not row:
             raise ConfigError(
                 f"{row.place}: expected a name of its own, got '{row.name}' as in {other.place}; give rows other names "
@@ -165,16 +169,6 @@ def _made_of(settings: Mapping[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]+", "", "_".join(parts)).lstrip("._+-")
 
 
-def _checked_name(place: str, name: str, made: bool) -> str:
-    if _SAFE_NAME.fullmatch(name) and len(name) <= _LONGEST_NAME:
-        return name
-    came = f"'{name}', made of its values; add a column 'name'" if made else f"'{name}'"
-    raise ConfigError(
-        f"{place}: expected a name of at most {_LONGEST_NAME} letters, digits, '.', '_', '+' and '-', the first a "
-        f"letter or digit (a file is called after it), got {came}"
-    )
-
-
 _MOST_PROBLEMS = 10
 _NO_VIEW = Row("", "", {})
 
@@ -248,7 +242,9 @@ def read_entries(
     entries, problems = [], []
     for row in rows:
         for view in seen:
-            both = _joined(row, view)
+            place_of_both = f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
+            name = f"{row.name}_{view.name}" if view.name else row.name
+            both = Row(place_of_both, name, {**row.settings, **view.settings})
             try:
                 entries += [
                     replace(entry_of(sections, observation, folder, known), galaxy=row.name, view=view.name)
@@ -256,19 +252,15 @@ def read_entries(
                 ]
             except (ConfigError, OSError) as error:
                 problems.append(f"{both.place}: {error}")
-    _raise_for(problems, place)
+    if problems:
+        more = len(problems) - _MOST_PROBLEMS
+        shown = [*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+        raise ConfigError("\n  ".join([f"{place} with the lists: {len(problems)} entries cannot be used:", *shown]))
     _check_files(entries)
     first: dict[str, int] = {}
     for number, entry in enumerate(entries):
         first.setdefault(entry.loading, number)
     return tuple(sorted(entries, key=lambda entry: first[entry.loading]))
-
-
-def _joined(row: Row, view: Row) -> Row:
-    """The settings that a galaxy and a view change together."""
-    place = f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
-    name = f"{row.name}_{view.name}" if view.name else row.name
-    return Row(place, name, {**row.settings, **view.settings})
 
 
 def _of_observations(base: Mapping[str, Any], row: Row) -> list[Row]:
@@ -332,25 +324,13 @@ def check_every_file(entries: Iterable[Entry]) -> dict[str, str]:
             continue
         settings = reader.model_dump_json()
         if settings not in reasons:
-            reasons[settings] = _why_unusable(reader)
+            reasons[settings] = ""
+            try:
+                check_snapshot(reader)
+            except (ValueError, OSError) as error:
+                reasons[settings] = str(error)
         found[entry.galaxy] = found.get(entry.galaxy) or reasons[settings]
     return found
-
-
-def _why_unusable(reader: SnapshotReader) -> str:
-    try:
-        check_snapshot(reader)
-    except (ValueError, OSError) as error:
-        return str(error)
-    return ""
-
-
-def _raise_for(problems: list[str], place: str) -> None:
-    if not problems:
-        return
-    more = len(problems) - _MOST_PROBLEMS
-    shown = [*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
-    raise ConfigError("\n  ".join([f"{place} with the lists: {len(problems)} entries cannot be used:", *shown]))
 
 
 def _check_files(entries: Iterable[Entry]) -> None:
@@ -394,7 +374,7 @@ class Sources:
     """Looks at the files that configurations name, at each of them once."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, dict[str, FileState]] = {}
+        self._known: dict[str, dict[str, FileState]] = {}
 
     def made_from(self, entry: Entry) -> dict[str, Any]:
         """Plain data, equal for two entries only where their cubes are, but for chance and bugs."""
@@ -402,13 +382,10 @@ class Sources:
         return {"version": __version__, "settings": described(entry.config), "sources": dict(sorted(files.items()))}
 
     def _states(self, path: Path) -> dict[str, FileState]:
-        known = self._seen.get(str(path))
-        if known is None:
-            known = {
-                str(file): [state.st_size, state.st_mtime_ns] for file in files_at(path) for state in [file.stat()]
-            }
-            self._seen[str(path)] = known
-        return known
+        if str(path) not in self._known:
+            states = {str(file): file.stat() for file in files_at(path)}
+            self._known[str(path)] = {name: [state.st_size, state.st_mtime_ns] for name, state in states.items()}
+        return self._known[str(path)]
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -172,21 +172,21 @@ def describe_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
 
     Raises ConfigError where the summary is none.
     """
-    path = folder / SUMMARY_FILE
-    with path.open(encoding="utf-8", newline="") as file:
+    summary = folder / SUMMARY_FILE
+    with summary.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and not set(COLUMNS) <= set(rows[0]):
-        raise ConfigError(f"{path}: expected the summary of a catalogue, got other columns; run the catalogue again")
+        raise ConfigError(f"{summary}: expected the summary of a catalogue, got other columns; run the catalogue again")
     states = Counter(row["status"] for row in rows)
-    sizes = [output_bytes(own) for own in folder.iterdir()]
+    sizes = [output_bytes(path) for path in folder.iterdir()]
     facts = {
         "entries": f"{len(rows)}: {', '.join(f'{count} {state}' for state, count in sorted(states.items()))}",
         "disk": format_bytes(sum(size for size in sizes if size is not None)),
-        "summary": str(path),
+        "summary": str(summary),
     }
     failed = [row for row in rows if row["status"] == "failed"]
     lines = [f"Failed: {row['name']}: {shortened(row['error'])}" for row in failed[:_MOST_FAILED]]
-    more = [f"... and {len(failed) - _MOST_FAILED} more, in {path}"] if len(failed) > _MOST_FAILED else []
+    more = [f"... and {len(failed) - _MOST_FAILED} more, in {summary}"] if len(failed) > _MOST_FAILED else []
     return facts, [*lines, *more]
 
 
@@ -214,7 +214,17 @@ class Summary:
 
     def rows(self) -> list[SummaryRow]:
         """One row per entry, in the order of the list; records that have not changed are not read again."""
-        return [self._row(entry) for entry in self.entries]
+        rows = []
+        for entry in self.entries:
+            record = self._record(entry.name)
+            row: SummaryRow = {"name": entry.name, "galaxy": entry.galaxy, "view": entry.view, "status": "waiting"}
+            if record is not None:
+                row |= {"status": record.status, "seconds": record.seconds, **record.measures}
+                row |= {"notes": "; ".join(record.notes), "error": record.error}
+            if record is not None and record.status == "done":
+                row["file"] = entry.path.name
+            rows.append({column: row.get(column) for column in COLUMNS})
+        return rows
 
     def update(self, *, now: bool = False) -> None:
         """Write it, unless that was done so lately that it would take more than 2 % of the time.
@@ -236,16 +246,6 @@ class Summary:
         with replacing(self.path) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="")
         return text
-
-    def _row(self, entry: Entry) -> SummaryRow:
-        record = self._record(entry.name)
-        known: SummaryRow = {"name": entry.name, "galaxy": entry.galaxy, "view": entry.view, "status": "waiting"}
-        if record is not None:
-            known |= {"status": record.status, "seconds": record.seconds, **record.measures}
-            known |= {"notes": "; ".join(record.notes), "error": record.error}
-        if record is not None and record.status == "done":
-            known["file"] = entry.path.name
-        return {column: known.get(column) for column in COLUMNS}
 
     def _record(self, name: str) -> Record | None:
         if name in self._settled:

@@ -66,7 +66,14 @@ class ArrayFileLayout:
             )
         if not 0 <= compression <= 9:
             raise ConfigError(f"compression: expected a level of gzip, 0 to 9, got {compression}")
-        image = self._image(attributes, arrays, compression)
+        with h5py.File(str(attributes["name"]), "w", driver="core", backing_store=False) as file:
+            stated = {"format": self.format, "format_version": self.version, **self.units, **attributes}
+            for name, value in {**stated, "sha256": _checksum(arrays)}.items():
+                file.attrs[name] = value
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array, compression="gzip", compression_opts=compression, shuffle=True)
+            file.flush()
+            image = file.id.get_file_image()
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -100,14 +107,14 @@ class ArrayFileLayout:
                     if (name in self.arrays or any(fnmatch(name, pattern) for pattern in self.others))
                 }
                 header: dict[str, Any] = dict(file.attrs)
-                if _checksum(arrays) != header["sha256"]:
-                    raise ValueError(self.damaged(path))
-                numbers = {name: float(header[name]) for name in self.numbers}
-                return make({name: str(header[name]) for name in self.texts} | numbers, arrays)
         except ValueError:
             raise
         except UNREADABLE as error:
             raise ValueError(self.damaged(path)) from error
+        if _checksum(arrays) != header["sha256"]:
+            raise ValueError(self.damaged(path))
+        numbers = {name: float(header[name]) for name in self.numbers}
+        return make({name: str(header[name]) for name in self.texts} | numbers, arrays)
 
     def _is_other(self, path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
         """Whether a file is none of arrays, or holds others; a damaged one counts as what it was to be."""
@@ -138,30 +145,17 @@ class ArrayFileLayout:
             f"delete it and fetch or import it again ({self.command} get {path.stem})"
         )
 
-    def _image(self, attributes: Mapping[str, Any], arrays: Mapping[str, np.ndarray], compression: int) -> bytes:
-        with h5py.File(str(attributes["name"]), "w", driver="core", backing_store=False) as file:
-            file.attrs["format"] = self.format
-            file.attrs["format_version"] = self.version
-            for name, value in {**self.units, **attributes}.items():
-                file.attrs[name] = value
-            file.attrs["sha256"] = _checksum(arrays)
-            for name, array in arrays.items():
-                file.create_dataset(name, data=array, compression="gzip", compression_opts=compression, shuffle=True)
-            file.flush()
-            return file.id.get_file_image()
-
     def _check_header(self, path: Path, file: h5py.File) -> None:
         again = f"import the {self.noun.split()[-1]} again from its source"
+        version: Any = file.attrs.get("format_version")
+        if not np.ndim(version) and version != self.version:
+            raise ValueError(f"{path}: expected format version {self.version}, got {version}: update rubix_like")
         for name in (*self.texts, *self.units, *self.numbers, "format_version", "sha256"):
             value: Any = file.attrs.get(name)
+            if value is None:
+                raise ValueError(f"{path}: the attribute '{name}' is missing; {again}")
             if np.ndim(value):
                 raise ValueError(f"{path}: the attribute '{name}': expected one value, got {np.size(value)}; {again}")
-        version = file.attrs.get("format_version")
-        if version != self.version:
-            raise ValueError(f"{path}: expected format version {self.version}, got {version}: update rubix_like")
-        for name in (*self.texts, *self.units, *self.numbers, "sha256"):
-            if name not in file.attrs:
-                raise ValueError(f"{path}: the attribute '{name}' is missing; {again}")
         for name in self.arrays:
             if not isinstance(file.get(name), h5py.Dataset):
                 raise ValueError(f"{path}: the dataset '{name}' is missing; {again}")

@@ -41,21 +41,23 @@ def check_packed(path: Path) -> None:
     opener = _opener(path)
     if opener is None:
         return
-    if opener is zipfile.ZipFile:
-        _check_archive(path)
-        return
-    most = _most(path.stat().st_size)
+    most = max(ALWAYS_UNPACKED, path.stat().st_size * LARGEST_RATIO)
+    count = 0
     try:
         with opener(path) as stream:
-            count = 0
-            while count <= most and (piece := stream.read(_PIECE)):
+            if opener is zipfile.ZipFile:  # its members are never read beyond the sizes that it states
+                count = sum(member.file_size for member in stream.infolist())
+            while opener is not zipfile.ZipFile and count <= most and (piece := stream.read(_PIECE)):
                 count += len(piece)
     except UNREADABLE as error:
         raise ValueError(
             f"{path}: expected a file that can be unpacked, got a damaged one ({reason_of(error)})"
         ) from error
     if count > most:
-        raise _too_much(path, path.name, f"more than {most}")
+        raise ValueError(
+            f"{path}: it would become more than {most} bytes, expected at most {LARGEST_RATIO} for each of the "
+            f"{path.stat().st_size} packed ones; if you trust the file, unpack it yourself and give the unpacked one"
+        )
 
 
 @contextmanager
@@ -69,40 +71,13 @@ def unpacked(path: Path) -> Iterator[BufferedIOBase]:
             member: Any = archive.open(archive.namelist()[0])
             yield stack.enter_context(member)
         else:
-            yield stack.enter_context((opener or _plain)(path))
-
-
-def _plain(path: Path) -> BufferedIOBase:
-    return path.open("rb")
+            yield stack.enter_context(path.open("rb") if opener is None else opener(path))
 
 
 def _opener(path: Path) -> Callable[[Path], Any] | None:
     with path.open("rb") as file:
         head = file.read(6)
     return next((opener for begin, opener in _OPENERS if head.startswith(begin)), None)
-
-
-def _check_archive(path: Path) -> None:
-    """The members of a zip archive are never read beyond the sizes that it states."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: expected a zip archive, got a damaged one ({reason_of(error)})") from error
-    stated = sum(member.file_size for member in members)
-    if stated > _most(path.stat().st_size):
-        raise _too_much(path, "its members", f"{stated}")
-
-
-def _most(packed: int) -> int:
-    return max(ALWAYS_UNPACKED, packed * LARGEST_RATIO)
-
-
-def _too_much(path: Path, what: str, came: str) -> ValueError:
-    return ValueError(
-        f"{path}: {what} would become {came} bytes, expected at most {LARGEST_RATIO} for each of the "
-        f"{path.stat().st_size} packed ones; if you trust the file, unpack it yourself and give the unpacked one"
-    )
 
 
 FITS_BLOCK: int = 2880

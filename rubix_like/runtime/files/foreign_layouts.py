@@ -60,7 +60,6 @@ def read_foreign(path: Path, formats: Registry, kind: type, what: str, page: str
 
 
 def _recognise(path: Path, formats: Registry, what: str, page: str) -> str:
-    """The name of the one layout that fits."""
     known = {name: formats.find(name) for name in formats.names()}
     asked = {name: known[name] for name in known if known[name].directory == path.is_dir()}
     fitting = [name for name in asked if _has_layout(path, asked[name])]

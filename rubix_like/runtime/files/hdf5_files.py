@@ -170,6 +170,9 @@ _BEYOND = 1 << 62
 
 _OWN_FORMAT = {h5z.FILTER_NBIT, h5z.FILTER_SCALEOFFSET}
 
+_SMALL_FLOATS = (h5t.IEEE_F16LE, h5t.IEEE_F16BE, h5t.IEEE_F32LE, h5t.IEEE_F32BE, h5t.IEEE_F64LE, h5t.IEEE_F64BE)
+_FLOATS = (*_SMALL_FLOATS, h5t.LDOUBLE_LE, h5t.LDOUBLE_BE, h5t.NATIVE_LDOUBLE)
+
 _NEVER_LEFT_OUT = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 
 Extents = Int[ndarray, "_ 2"]
@@ -208,22 +211,14 @@ def check_type(stored: h5t.TypeID, filters: tuple[int, ...] = ()) -> None:
             check_type(stored.get_member_type(i), filters)
     elif isinstance(stored, h5t.TypeArrayID):
         check_type(stored.get_super(), filters)
-    elif isinstance(stored, h5t.TypeFloatID | h5t.TypeIntegerID) and not _OWN_FORMAT & set(filters):
-        _check_number(stored)
-
-
-def _check_number(stored: h5t.TypeFloatID | h5t.TypeIntegerID) -> None:
+    if not isinstance(stored, h5t.TypeFloatID | h5t.TypeIntegerID) or _OWN_FORMAT & set(filters):
+        return
     text = f"({stored.get_precision()} bits in {stored.get_size()} bytes)"
     if isinstance(stored, h5t.TypeFloatID):
-        if not any(stored.equal(known) for known in _floats()):
+        if not any(stored.equal(known) for known in _FLOATS):
             raise StorageError(f"its numbers are in no format of IEEE 754 {text}; {DAMAGED}")
     elif stored.get_precision() != 8 * stored.get_size() or stored.get_offset() != 0:
         raise StorageError(f"its integers do not fill their bytes {text}; {DAMAGED}")
-
-
-def _floats() -> tuple[h5t.TypeFloatID, ...]:
-    small = (h5t.IEEE_F16LE, h5t.IEEE_F16BE, h5t.IEEE_F32LE, h5t.IEEE_F32BE)
-    return (*small, h5t.IEEE_F64LE, h5t.IEEE_F64BE, h5t.LDOUBLE_LE, h5t.LDOUBLE_BE, h5t.NATIVE_LDOUBLE)
 
 
 def share_bytes(parts: Iterable[Extents]) -> bool:
@@ -321,7 +316,12 @@ def _check_filters(dataset: h5py.Dataset) -> tuple[int, ...]:
     layout = dataset.id.get_create_plist()
     filters = [layout.get_filter(i) for i in range(layout.get_nfilters())]
     codes = tuple(code for code, *_ in filters)
-    remedy = "" if all(map(h5z.filter_avail, codes)) else _find_plugin()
+    remedy = "hdf5plugin does not have it either: set HDF5_PLUGIN_PATH to the filter's folder"
+    if not all(map(h5z.filter_avail, codes)):
+        try:
+            importlib.import_module("hdf5plugin")  # registers its filters
+        except ImportError:
+            remedy = "install hdf5plugin (pip install hdf5plugin)"
     for code, _, _, name in filters:
         if not h5z.filter_avail(code):
             raise StorageError(
@@ -331,36 +331,22 @@ def _check_filters(dataset: h5py.Dataset) -> tuple[int, ...]:
     return codes
 
 
-def _find_plugin() -> str:
-    """Import hdf5plugin, which registers its filters; what else to do where that does not help."""
-    try:
-        importlib.import_module("hdf5plugin")
-    except ImportError:
-        return "install hdf5plugin (pip install hdf5plugin)"
-    return "hdf5plugin does not have it either: set HDF5_PLUGIN_PATH to the filter's folder"
-
-
 def _check_sources(dataset: h5py.Dataset, path: Path) -> None:
     """Raise StorageError where a virtual dataset has rows without a source, or a source is absent or not whole."""
     walk_sources(dataset, path)
     for source in sources_of(dataset, path):
-        if not source.path.is_file():
-            raise _absent(source.words)
+        if not source.path.is_file() or (h5py.is_hdf5(source.path) and not _is_there(source)):
+            raise StorageError(
+                f"it is virtual and its source {source.words} is not there; keep all files of the snapshot in one "
+                f"folder"
+            )
         with h5py.File(source.path, "r") as file:
-            if source.name not in file:
-                raise _absent(source.words)
             found = file[source.name]
             if isinstance(found, h5py.Dataset):
                 check_stored(found, source.path)
     mapped = sum(source.vspace.get_select_npoints() for source in dataset.virtual_sources())
     if mapped < (dataset.size or 0):
         raise StorageError(f"it is virtual and has {dataset.size} numbers, but sources for {mapped}; {DAMAGED}")
-
-
-def _absent(words: str) -> StorageError:
-    return StorageError(
-        f"it is virtual and its source {words} is not there; keep all files of the snapshot in one folder"
-    )
 
 
 MOST_OBJECTS: int = 200_000
@@ -376,12 +362,12 @@ def opened_hdf5(path: Path, *, whole: bool = True) -> Iterator[h5py.File]:
     completely (`check_stored`), else this is left to whoever reads them. Raises ValueError that names the place, and
     what h5py raises (`UNREADABLE`).
     """
-    pending, seen = [path], set[Path]()
+    pending, visited = [path], set[Path]()
     while pending:
-        own = pending.pop(0)
-        if own.resolve() not in seen:
-            seen.add(own.resolve())
-            pending[:0] = filter(Path.is_file, _Visit(own, whole, folders_of(path)).linked_files())
+        linked = pending.pop(0)
+        if linked.resolve() not in visited:
+            visited.add(linked.resolve())
+            pending[:0] = filter(Path.is_file, _Visit(linked, whole, folders_of(path)).linked_files())
     with h5py.File(path, "r") as file:
         yield file
 
@@ -502,18 +488,16 @@ class _Visit:
             self._visit_dataset(found)
         if not isinstance(found, h5py.Group):
             return []
+        members: list[tuple[str, Any]] = []
         names: Iterable[Any] = found
-        return [own for name in names for own in self._member(found, name, f"{place}/{name}")]
-
-    def _member(self, group: h5py.Group, name: Any, place: str) -> list[tuple[str, Any]]:
-        """What has a name in a group by a link of its own; the file behind an external one goes to `linked`."""
-        with self._naming(place):
-            link = group.get(name, getlink=True)
-            if isinstance(link, h5py.HardLink):
-                return [(place, group[name])]
-            if isinstance(link, h5py.ExternalLink):
-                self.linked.append(located(link.filename, self.path, self.folders))
-        return []
+        for name in names:
+            inner = f"{place}/{name}"
+            with self._naming(inner):
+                link = found.get(name, getlink=True)
+                members += [(inner, found[name])] if isinstance(link, h5py.HardLink) else []
+                if isinstance(link, h5py.ExternalLink):
+                    self.linked.append(located(link.filename, self.path, self.folders))
+        return members
 
     def _visit_dataset(self, dataset: h5py.Dataset) -> None:
         """Where its data lie, where it must be whole; texts are read, as that is how their heaps are met."""

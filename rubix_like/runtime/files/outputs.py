@@ -143,7 +143,7 @@ def files_of_others(path: Path) -> list[Path]:
 def output_bytes(path: Path) -> int | None:
     """The size of an output, of a folder all its files together; None where there is none."""
     if is_store(path):
-        return sum(own.stat().st_size for own in path.rglob("*") if own.is_file())
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size if path.is_file() else None
 
 
@@ -215,12 +215,16 @@ def remove_stale(paths: Iterable[Path]) -> int:
 def remove_abandoned(paths: Iterable[Path]) -> None:
     """Remove what processes of this computer that are no more left of these files; others may be writing them."""
     for temporary, found in _temporaries(paths):
-        if found["host"] == _host() and not _is_alive(int(found["process"], 16)):
-            remove_output(temporary)
+        if found["host"] != _host():
+            continue
+        try:
+            os.kill(int(found["process"], 16), 0)
+        except OSError as error:
+            if error.errno == errno.ESRCH:  # else another user's
+                remove_output(temporary)
 
 
 def _temporaries(paths: Iterable[Path]) -> list[tuple[Path, re.Match[str]]]:
-    """Temporary files of these, with the parts of their names."""
     wanted = {(path.parent, path.name) for path in paths}
     return [
         (temporary, found)
@@ -228,14 +232,6 @@ def _temporaries(paths: Iterable[Path]) -> list[tuple[Path, re.Match[str]]]:
         for temporary in folder.glob(f".{_OWN}-*")
         if (found := _TEMPORARY.fullmatch(temporary.name)) and (folder, found["name"]) in wanted
     ]
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError as error:
-        return error.errno != errno.ESRCH  # else another user's
-    return True
 
 
 @contextmanager
@@ -253,7 +249,6 @@ def _host() -> str:
 
 
 def _reason(folder: Path, error: OSError) -> str:
-    """What went wrong in words, and the remedy."""
     code = _error_number(error)
     short_write = " requested and " in str(error)  # numpy's own words, without an error number
     if code in _NO_SPACE or short_write:
@@ -339,14 +334,12 @@ def _texts_in(value: Any, key: str) -> Iterator[tuple[str, str | Path]]:
     """Every path and every text among settings, with its dotted key."""
     if isinstance(value, str | Path):
         yield key, value
-    for name, part in _parts(value):
-        yield from _texts_in(part, f"{key}.{name}".strip("."))
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        return [(str(name), part) for name, part in value.items()]
-    return [("", part) for part in value] if isinstance(value, list | tuple) else []
+        for name, part in value.items():
+            yield from _texts_in(part, f"{key}.{name}".strip("."))
+    if isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts_in(part, key)
 
 
 def _has_kind(name: str | Path, is_kind: Callable[[int], bool]) -> bool:

@@ -97,64 +97,52 @@ def written_by_us(path: Path) -> Written | None:
 
     Raises ValueError for a file of a kind that only 0.2.0 reads.
     """
-    if is_store(path):
-        return _written_store(path)
     if path.is_dir():
-        return _written_set(path)
+        return _stated(path) if is_store(path) else _written_folder(path)
     if not path.is_file():
         return None
     if path.suffix in _PICTURE_SUFFIXES:
         found = _PICTURE_MARK.search(path.read_bytes())
         return None if found is None else Written(PICTURE, found[1].decode())
     refuse_removed(path)
-    return _written_hdf5(path) if h5py.is_hdf5(path) else _written_fits(path)
-
-
-def _written_fits(path: Path) -> Written | None:
+    if h5py.is_hdf5(path):
+        return _stated(path)
     header = first_header(path)
-    kind = MAPS if MAPS_CARD in header else FOREIGN if LAYOUT_CARD in header else CUBE
     if header.get("ORIGIN") != ORIGIN:
         return None
+    kind = MAPS if MAPS_CARD in header else FOREIGN if LAYOUT_CARD in header else CUBE
     return Written(kind, header.get("CREATOR"), header.get("DATE"), _text(header.get(CONFIGURATION_CARD)))
-
-
-def _written_hdf5(path: Path) -> Written | None:
-    try:
-        with opened_hdf5(path, whole=False) as file:
-            stated = _stated(file.attrs)
-    except UNREADABLE:
-        return None
-    return stated if stated.kind in (CUBE, FIT, SAMPLES, SIMULATIONS, LIBRARY, NEBULAR) else None
-
-
-def _stated(attributes: Any) -> Written:
-    known = (attributes.get(name) for name in ("format", "creator", "date", "configuration"))
-    kind, creator, date, configuration = known
-    return Written(str(kind), creator, date, _text(configuration))
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _written_store(path: Path) -> Written | None:
-    try:
-        attributes = json.loads((path / FOLDER_HEAD).read_bytes())["attributes"]
-        stated = _stated(attributes)
-    except UNREADABLE:
-        return None
-    return stated if stated.kind in (CUBE, SIMULATIONS) else None
-
-
-def _written_set(folder: Path) -> Written | None:
+def _written_folder(folder: Path) -> Written | None:
+    """A catalogue or a training set."""
     if (folder / SUMMARY_FILE).is_file() and (folder / RECORDS_FOLDER).is_dir():
         return Written(CATALOGUE)
     try:
-        known = json.loads((folder / SET_FILE).read_bytes())
-        is_ours = known["format"] == SIMULATIONS
-        return Written(SIMULATION_SET, known["creator"], known["date"]) if is_ours else None
+        head = json.loads((folder / SET_FILE).read_bytes())
+        return Written(SIMULATION_SET, head["creator"], head["date"]) if head["format"] == SIMULATIONS else None
     except UNREADABLE:
         return None
+
+
+def _stated(path: Path) -> Written | None:
+    """What the attributes of an HDF5 file or a Zarr store say; None where they are not ours, or cannot be read."""
+    names = ("format", "creator", "date", "configuration")
+    try:
+        if path.is_dir():
+            attributes = json.loads((path / FOLDER_HEAD).read_bytes())["attributes"]
+            kind, creator, date, configuration = map(attributes.get, names)
+        else:
+            with opened_hdf5(path, whole=False) as file:
+                kind, creator, date, configuration = map(file.attrs.get, names)
+    except UNREADABLE:
+        return None
+    kinds = (CUBE, SIMULATIONS) if path.is_dir() else (CUBE, FIT, SAMPLES, SIMULATIONS, LIBRARY, NEBULAR)
+    return Written(str(kind), creator, date, _text(configuration)) if str(kind) in kinds else None
 
 
 def sets_in(folder: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """The processes that JAX connects: who is who, and their values, exchanged over JAX's own connections."""
 
+import io
 import json
 import os
 import struct
@@ -59,9 +60,9 @@ def decode(data: bytes, classes: Mapping[str, type]) -> Any:
 
     Raises ValueError where the bytes are not those of a value.
     """
-    (length,) = _LENGTH.unpack_from(data)
-    start = _LENGTH.size + length
-    return _Reader(data, start, classes).value(json.loads(data[_LENGTH.size : start]))
+    stream = io.BytesIO(data)
+    (length,) = _LENGTH.unpack(stream.read(_LENGTH.size))
+    return _value(json.loads(stream.read(length)), stream, classes)
 
 
 def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
@@ -84,57 +85,34 @@ def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
         return {"dict": [plain(pair) for pair in value.items()]}
     if type(value) in _CONTAINERS.values():
         return {type(value).__name__: plain(value)}
-    held = plain(_fields(value))
+    if not (is_dataclass(value) or isinstance(value, tuple)):
+        raise TypeError(
+            f"expected numbers, text, numpy arrays or records of them between processes, got {type(value).__name__}"
+        )
+    held = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else list(value)
     name = f"{type(value).__module__}.{type(value).__qualname__}"
+    record = {"record": name, "fields": plain(held)}
     classes[name] = type(value)
-    return {"record": name, "fields": held}
+    return record
 
 
-def _fields(value: Any) -> list[Any]:
-    """What a record holds, in the order in which its class takes it."""
-    if is_dataclass(value):
-        return [getattr(value, field.name) for field in fields(value)]
-    if isinstance(value, tuple):
-        return list(value)
-    raise TypeError(
-        f"expected numbers, text, numpy arrays or records of them between processes, got {type(value).__name__}"
-    )
-
-
-class _Reader:
-    """Reads a value whose arrays lie in `data` from `start` on, in the order in which it refers to them."""
-
-    def __init__(self, data: bytes, start: int, classes: Mapping[str, type]) -> None:
-        self._data = data
-        self._start = start
-        self._classes = classes
-
-    def value(self, plain: Any) -> Any:
-        """What `plain` stands for."""
-        if isinstance(plain, list):
-            return [self.value(item) for item in plain]
-        if not isinstance(plain, dict):
-            return plain
-        if "record" in plain:
-            return self._record(plain["record"], plain["fields"])
-        ((kind, held),) = plain.items()
-        if kind in {"array", "number"}:
-            array = self._array(*held)
-            return array if kind == "array" else array[()]
-        if kind == "dict":
-            return {self.value(key): self.value(item) for key, item in held}
-        return _CONTAINERS[kind](self.value(item) for item in held)
-
-    def _array(self, dtype: str, shape: list[int]) -> ndarray:
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(self._data, np.dtype(dtype), count, self._start).reshape(shape).copy()
-        self._start += array.nbytes
-        return array
-
-    def _record(self, name: str, held: list[Any]) -> Any:
-        if name not in self._classes:
-            raise ValueError(f"expected what this process sent itself, got '{name}' from another one")
-        return self._classes[name](*(self.value(item) for item in held))
+def _value(plain: Any, stream: io.BytesIO, classes: Mapping[str, type]) -> Any:
+    """What `plain` stands for; `stream` has the bytes of its arrays in the order in which it refers to them."""
+    if isinstance(plain, list):
+        return [_value(item, stream, classes) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if "record" in plain:
+        if plain["record"] not in classes:
+            raise ValueError(f"expected what this process sent itself, got '{plain['record']}' from another one")
+        return classes[plain["record"]](*_value(plain["fields"], stream, classes))
+    ((kind, held),) = plain.items()
+    if kind in {"array", "number"}:
+        dtype, count = np.dtype(held[0]), int(np.prod(held[1], dtype=np.int64))
+        array = np.frombuffer(stream.read(count * dtype.itemsize), dtype, count).reshape(held[1]).copy()
+        return array if kind == "array" else array[()]
+    items = _value(held, stream, classes)
+    return dict(items) if kind == "dict" else _CONTAINERS[kind](items)
 
 
 Value = TypeVar("Value")
@@ -156,16 +134,16 @@ class JaxProcesses(AbstractProcessGroup):
 
         Where it fails in one, all raise: that process its own error, the others a ValueError "process 3: ...".
         """
-        own: Exception | None = None
-        message, classes = b"", {}
+        failure: Exception | None = None
+        classes: Mapping[str, type] = {}
         try:
-            message, classes = encode(work())
+            data, classes = encode(work())
+            message = _VALUE + data
         except Exception as error:  # whatever it is, the others must not wait
-            own = error
-        sent = _VALUE + message if own is None else _ERROR + (str(own) or type(own).__name__).encode()
-        answers = messages_of_all(sent)
-        if own is not None:
-            raise own
+            failure, message = error, _ERROR + (str(error) or type(error).__name__).encode()
+        answers = messages_of_all(message)
+        if failure is not None:
+            raise failure
         for number, answer in enumerate(answers):
             if answer[:1] == _ERROR:
                 raise ValueError(f"process {number}: {answer[1:].decode()}")
@@ -191,7 +169,14 @@ def connect(launch: Launch) -> JaxProcesses:
     with termination_as_it_was():
         _initialize(launch, known)
     team = JaxProcesses()
-    team.each(lambda: _check_size(launch, team))
+
+    def check_size() -> None:  # JAX believes process 0
+        if place is not None and place.size != team.size:
+            raise ConfigError(
+                f"num_processes: expected the same in every process, got {place.size} here and {team.size} in process 0"
+            )
+
+    team.each(check_size)
     return team
 
 
@@ -219,15 +204,6 @@ def _initialize(launch: Launch, known: dict[str, str | int]) -> None:
         raise ConfigError(f"several processes: the launcher was recognised, but {error}; give {EXPLICIT}") from error
 
 
-def _check_size(launch: Launch, team: JaxProcesses) -> None:
-    """JAX believes process 0."""
-    if launch.place is not None and launch.place.size != team.size:
-        raise ConfigError(
-            f"num_processes: expected the same in every process, got {launch.place.size} here and {team.size} in "
-            f"process 0"
-        )
-
-
 def messages_of_all(message: bytes) -> list[bytes]:
     """The messages of all processes, by their numbers.
 
@@ -240,17 +216,17 @@ def messages_of_all(message: bytes) -> list[bytes]:
     done, longest = room, max(lengths)
     while done < longest:
         size = min(1 << (longest - done - 1).bit_length(), _MOST_BYTES)
-        for own, block in zip(parts, _all_blocks(message[done : done + size], size), strict=True):
-            own.append(block)
+        for blocks, block in zip(parts, _all_blocks(message[done : done + size], size), strict=True):
+            blocks.append(block)
         done += size
-    return [b"".join(own)[:length] for own, length in zip(parts, lengths, strict=True)]
+    return [b"".join(blocks)[:length] for blocks, length in zip(parts, lengths, strict=True)]
 
 
 def _all_blocks(message: bytes, size: int) -> list[bytes]:
     """One block of every process, filled up with zeros."""
     block: UInt8[ndarray, " byte"] = np.zeros(size, np.uint8)
     block[: len(message)] = np.frombuffer(message, np.uint8)
-    return [own.tobytes() for own in multihost_utils.process_allgather(block)]
+    return [sent.tobytes() for sent in multihost_utils.process_allgather(block)]
 
 
 @named_arguments

@@ -117,19 +117,15 @@ def own_address(place: ProcessPlace) -> str:
                 probe.bind((where[0], 0))
             except OSError:
                 continue  # an address of another computer
-        _check_port(family, str(where[0]), place)
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as JAX does: a port just left can be taken
+            try:
+                probe.bind((str(where[0]), place.port))
+            except OSError as error:
+                raise ConfigError(cannot_listen(place, error)) from error
         return str(where[0])
     addresses = ", ".join(sorted({str(where[0]) for *_, where in found}))
     raise ConfigError(f"{expected}, got {addresses}, where this computer cannot listen; name process 0's computer")
-
-
-def _check_port(family: int, address: str, place: ProcessPlace) -> None:
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as JAX does: a port just left can be taken
-        try:
-            probe.bind((address, place.port))
-        except OSError as error:
-            raise ConfigError(cannot_listen(place, error)) from error
 
 
 def cannot_listen(place: ProcessPlace | None, error: Exception) -> str:

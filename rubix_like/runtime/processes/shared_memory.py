@@ -16,12 +16,12 @@ def least_memory(team: AbstractProcessGroup) -> int | None:
 
 
 def least_share(found: list[tuple[str, int | None]]) -> int | None:
-    """The same from every process's computer and what that can give."""
+    """Bytes for each process, from every process's computer and what that can give."""
     computers = [computer for computer, _ in found]
     shares = (n_bytes // computers.count(computer) for computer, n_bytes in found if n_bytes is not None)
     return min(shares, default=None)
 
 
 def _computer() -> str:
-    """What the processes that see the same memory have in common (also those in containers of one computer)."""
+    """A text that processes share which see the same memory, also in containers of one computer."""
     return _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()
