@@ -79,7 +79,7 @@ def pytest_collection_finish() -> None:
     """Collecting garbage took a tenth of the time: what has been imported is not gone through again each time, and more
     must have been made before the next time."""
     gc.freeze()
-    gc.set_threshold(50_000)
+    gc.set_threshold(10_000)
     gc.enable()
 
 
@@ -144,13 +144,13 @@ def packaged_files_read_once() -> Iterator[None]:
     """Almost every test reads the packaged library and an instrument, and those of readers all maps of fields: once is
     enough, which saves 40 ms and 300 ms each time. Each check of a name looked whether a package had been installed,
     an eighth of the time: folders that Python imports from before the tests begin stay as they are."""
-    from rubix_like.config import fibre_settings, loading  # noqa: PLC0415
+    from rubix_like.config import fibre_settings, loading, plug_ins  # noqa: PLC0415
     from rubix_like.config.sections import instrument, pipeline  # noqa: PLC0415
     from rubix_like.readers.fields import field_map  # noqa: PLC0415
-    from rubix_like.runtime import registry  # noqa: PLC0415
     from rubix_like.ssp import library  # noqa: PLC0415
 
     read_section = _once(instrument.read_section)
+    registry = sys.modules[plug_ins.Registry.__module__]
     changed = registry._changed
     times = {place: changed(place) for place in sys.path if os.path.isabs(place)}
     with pytest.MonkeyPatch.context() as patch:
