@@ -10,12 +10,17 @@ from rubix_like.cli.listing import COLUMNS, instrument_table, instrument_text
 from rubix_like.extend import resource, resource_names
 
 
+@pytest.fixture(scope="module")
+def table():
+    return instrument_table()
+
+
 def number(text):
     return float(str(text).split()[0])
 
 
-def test_a_row_states_what_the_file_states():
-    rows = {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in instrument_table()}
+def test_a_row_states_what_the_file_states(table):
+    rows = {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in table}
     assert tuple(rows) == resource_names("instruments")
     for name, row in rows.items():
         preset = yaml.safe_load(resource("instruments", name).read_text())
@@ -29,8 +34,8 @@ def test_a_row_states_what_the_file_states():
         assert row["telescope"] == preset["telescope"]
 
 
-def test_fields_steps_and_resolutions():
-    rows = {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in instrument_table()}
+def test_fields_steps_and_resolutions(table):
+    rows = {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in table}
     fields = {name: rows[name]["field (arcsec)"] for name in ("muse", "manga_19", "sami_red", "califa_v500")}
     assert fields == {
         "muse": "60 x 60",
@@ -47,23 +52,23 @@ def test_fields_steps_and_resolutions():
 
 
 @pytest.mark.parametrize("width", [80, 100, 150])
-def test_lines_fit_and_each_source_is_there_once(width):
-    text = instrument_text(instrument_table(), width)
+def test_lines_fit_and_each_source_is_there_once(table, width):
+    text = instrument_text(table, width)
     assert max(map(len, text.splitlines())) <= width
     for name in resource_names("instruments"):
         assert len(re.findall(rf"^{name} ", text, re.M)) == 1
     flat = " ".join(text.split())
-    sources = {row[-1] for row in instrument_table()}
+    sources = {row[-1] for row in table}
     for source in sources:  # one may begin like another
         assert flat.count(source) == sum(other.count(source) for other in sources)
 
 
 @pytest.mark.parametrize(("columns", "width"), [("80", 80), (None, 100)])
-def test_in_a_pipe_the_table_is_as_wide_as_the_variable_or_else_100(monkeypatch, capsys, columns, width):
+def test_in_a_pipe_the_table_is_as_wide_as_the_variable_or_else_100(table, monkeypatch, capsys, columns, width):
     monkeypatch.setattr("sys.__stdout__", None)  # no terminal, as in a pipe
     if columns is None:
         monkeypatch.delenv("COLUMNS", raising=False)
     else:
         monkeypatch.setenv("COLUMNS", columns)
     assert main(["list", "instruments"]) == 0
-    assert capsys.readouterr().out == instrument_text(instrument_table(), width) + "\n"
+    assert capsys.readouterr().out == instrument_text(table, width) + "\n"

@@ -1,5 +1,7 @@
 """Every instrument preset: published values, a run of a small galaxy, the source."""
 
+import functools
+
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -122,6 +124,12 @@ PUBLISHED |= {
 }
 
 
+@functools.cache
+def checked(name):
+    """The preset, alone in the section `instrument`."""
+    return instrument_settings({"name": name})
+
+
 def test_every_preset_has_published_values():
     assert set(PUBLISHED) == set(NAMES)
 
@@ -130,7 +138,7 @@ def test_every_preset_has_published_values():
 def test_published_values(name):
     """Field, grid and medium as published, the declared line spread within 3 % of the published figures."""
     width, height, shape, spaxel, start, stop, step, medium, *resolution = PUBLISHED[name]
-    preset = instrument_settings({"name": name})
+    preset = checked(name)
     wavelength = preset.wavelength
     np.testing.assert_allclose(preset.fov, (width, height), rtol=0.02)
     assert (preset.aperture.shape if preset.aperture else None) == shape
@@ -152,7 +160,7 @@ def test_published_values(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_sampling_and_image_quality_make_sense(name):
     """A resolution element has at least 1.5 bins; a PSF is not below half a spaxel (a slicer's) nor above 3 arcsec."""
-    preset = instrument_settings({"name": name})
+    preset = checked(name)
     wave = preset.wavelength
     width = instrument_fwhm(preset.lsf, np.array([wave.start, wave.stop]))
     edges = load_instrument(name, **first_arm(name)).bins.edges
@@ -165,7 +173,7 @@ def test_sampling_and_image_quality_make_sense(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_source_is_cited(name):
-    preset = instrument_settings({"name": name})
+    preset = checked(name)
     assert any(word in preset.source for word in ("et al.", "User Manual", "https://github.com/"))
     assert preset.source.isascii()
     assert preset.telescope
@@ -184,7 +192,7 @@ def test_the_choice_of_includes_pixel_is_explained(name):
 
 def first_arm(name):
     """The setting that chooses the first arm of an instrument that has several."""
-    arms = instrument_settings({"name": name}).arms
+    arms = checked(name).arms
     return {} if arms is None else {"arm": next(iter(arms))}
 
 
@@ -218,7 +226,7 @@ def check_cube(cube, path, name):
     assert (cube.lsf_fwhm > 0.99 * declared).all()  # as wide as the instrument's, wider where the library is coarser
     with fits.open(path) as hdus:
         assert hdus["PRIMARY"].header["INSTRUME"] == "_".join([name, *first_arm(name).values()])
-        assert hdus["PRIMARY"].header["TELESCOP"] == instrument_settings({"name": name}).telescope
+        assert hdus["PRIMARY"].header["TELESCOP"] == checked(name).telescope
         header = hdus["DATA"].header
         ending = {"linear": "", "log": "-LOG", "table": "-TAB"}[cube.sampling]
         assert header["CTYPE3"] == {"air": "AWAV", "vacuum": "WAVE"}[medium] + ending

@@ -88,7 +88,7 @@ def test_normal_posterior():
     assert 0.001 < scipy.stats.chi2(6).cdf(chi_square) < 0.999
     sampling = np.sqrt((covariance**2 + np.outer(np.diag(covariance), np.diag(covariance))) / count)
     assert np.abs((way.T @ way / count - covariance) / sampling).max() < 4
-    losses = [linear().loss(jnp.asarray(latent)) for latent in found.latent[:3]]
+    losses = jax.jit(jax.vmap(linear().loss))(jnp.asarray(found.latent[:3]))
     np.testing.assert_allclose(found.loss[:3], losses, rtol=1e-12)
 
 
