@@ -26,7 +26,7 @@ from rubix_like.inference.posterior.posterior import (
     tangents,
 )
 from rubix_like.inference.search.optimisers import LEAST_SQUARES
-from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.search.search_state import AS_LIKELY, SearchState
 from rubix_like.physics.plausibility import implausible_mass
 from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report, silent
@@ -191,9 +191,6 @@ def _effect(posterior: Posterior, latent: Latent, key: Array) -> Float[Array, " 
     residual, pull = jax.vjp(voxels, latent)
     return pull(jax.random.normal(key, residual.shape, residual.dtype))[0]
 
-
-AS_LIKELY: float = 4.5
-"""Largest difference of the losses of two optima that are both told: the density is 1 % there, as at 3 sigma."""
 
 FAR: float = 5.0
 """Distance, in standard deviations of a latent, of two places that are not the same."""
