@@ -95,7 +95,6 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
 def _with_continua(
     posterior: Posterior, latent: Group, flux: Float[Array, "start y x wave"]
 ) -> Float[Array, "start y x wave"]:
-    """Models times the continuum that fits best."""
 
     def times_continuum(posterior: Posterior, at: Latent, flux: Array) -> Array:
         return flux * posterior.likelihood.continuum(flux, posterior.noise_scale(at))

@@ -139,11 +139,6 @@ def begun_with_few(request: Request, galaxy: Given | None) -> Request:
     return with_points(request, AT_FIRST) if galaxy is None and chooses_points(request) else request
 
 
-def note_on_points(notes: Iterable[str]) -> tuple[Note, ...]:
-    """The note on more points among others."""
-    return tuple(note for note in as_notes(notes) if note.key == "quadrature.more_points")
-
-
 def points_of(request: Request) -> int | None:
     """The number of points of every component, where the request has one."""
     galaxy = request.config.galaxy
@@ -305,7 +300,6 @@ def _left_behind(stop: SearchInterrupted, files: ResultFiles | None, progress: P
 
 
 def _is_finished(path: Path) -> bool:
-    """Whether there is the result of a fit that was not interrupted."""
     if not path.exists():
         return False
     try:
@@ -363,7 +357,6 @@ def _with_enough_points(best: Best, places: Searches, progress: Progress) -> Bes
 
 
 def _with_error(best: Best, progress: Progress) -> Best:
-    """The end of a search with the error of its quadrature points."""
     with progress.step("quadrature", "error of the quadrature points"):
         return best._replace(error=measure_quadrature(best.problem, best.latent))
 
@@ -509,7 +502,6 @@ def _search(
 
 
 def _where(found: SearchState) -> str:
-    """At which step a search is."""
     begun = np.flatnonzero(found.n_step > 0)
     if not len(begun):
         return "before its first step"
@@ -577,7 +569,6 @@ def make_result(end: Best, progress: Progress) -> FitResult:
 def _populations(
     problem: Problem, best: ndarray, galaxy: Galaxy | None
 ) -> tuple[dict[str, Populations], Galaxy | None]:
-    """The populations that were solved for, and the particles with them."""
     posterior = problem.posterior
     source = posterior.forward.source
     found = populations_at(posterior, jnp.asarray(best))
@@ -730,7 +721,6 @@ def _sample(
     *,
     restart: bool,
 ) -> SampleResult:
-    """Pose, find the best fit, draw, describe, write."""
     kind = request.settings.likelihood.kind
     if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
         raise ConfigError(
@@ -747,7 +737,7 @@ def _sample(
     if given is None:
         problem = with_effects_checked(problem, progress)
     settings = sampler.settings
-    chosen = settings.model_dump(include={"method", "seed"}) | {
+    keys = settings.model_dump(include={"method", "seed"}) | {
         f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
     }
     fingerprint = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"} | {
@@ -755,7 +745,7 @@ def _sample(
         "model error": repr(problem.settings.model_error),
         "layout of the draws": str(_LAYOUT),
         "version of the packages": repr(versions("arviz", *sampler.packages)),
-        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
+        **{f"fit.sampling.{name}": repr(value) for name, value in keys.items()},
     }
     if files is not None and restart:
         forget_searches(files.checkpoints)
@@ -835,11 +825,11 @@ def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
     """Raise ConfigError for the result of a fit of other parameters, or with other priors."""
     if fitted is None:
         return
-    own, other = problem.posterior.free, fitted.free
-    if own.labels != other.labels or not eqx.tree_equal(own, other):
+    free, other = problem.posterior.free, fitted.free
+    if free.labels != other.labels or not eqx.tree_equal(free, other):
         raise ConfigError(
-            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(own.labels)}, "
-            f"got {listed(other.labels)}{'' if own.labels != other.labels else ' with other priors'}; fit again"
+            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(free.labels)}, "
+            f"got {listed(other.labels)}{'' if free.labels != other.labels else ' with other priors'}; fit again"
         )
 
 
@@ -854,9 +844,10 @@ def _best(
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
         request, problem, found, *_ = find_best(request, problem, galaxy, searches, progress)
-        best, noted = found.latent[found.best], note_on_points(problem.notes)
+        best = found.latent[found.best]
+        notes = [note for note in as_notes(problem.notes) if note.key == "quadrature.more_points"]
         problem = _in_one_part(request, problem, progress)
-        return request, problem, best, [*noted, *notes_on_search(problem.posterior.free, found, best, None)]
+        return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
     problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
     return request, problem, fitted.latent, notes
@@ -942,23 +933,23 @@ def make_sample_result(
     free, values = problem.posterior.free, flat_values(problem.posterior.free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
-    cubes = dict(
-        zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True)
-    )
-    of_problem = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
-    of_problem += [*problem.notes, *problem.pipeline.notes]
-    said = notes_on_sampling(sampler, problem.posterior.free, sampled, diagnostics)
-    of_models = (
+    before = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
+    before += [*problem.notes, *problem.pipeline.notes, *notes]
+    notes = (
+        *before,
+        *_on_best(sampled, found.quality),
+        *sampled.notes,
+        *notes_on_sampling(sampler, free, sampled, diagnostics),
         *notes_on_checks(predicted.checks),
         *_on_points(predicted, problem),
         *_on_particles(predicted, problem),
     )
-    of_draws = [*_on_best(sampled, found.quality), *[*sampled.notes, *said, *of_models]]
-
-    def of_set(kind: str, own: Predictive) -> SetResult:
-        model, predictive, residual = _with_values(own, problem.posterior.free, values)
-        return SetResult(kind, model, residual, predictive, own.pointwise)
-
+    sets = dict[str, SetResult]()
+    for data_set in problem.sets:
+        of_set = predicted.sets[data_set.name]
+        model, predictive, residual = _with_values(of_set, free, values)
+        sets[data_set.name] = SetResult(data_set.kind, model, residual, predictive, of_set.pointwise)
+    model, predictive, residual = _with_values(predicted, free, values)
     return SampleResult(
         free=free,
         method=sampled.method,
@@ -976,11 +967,13 @@ def make_sample_result(
         checks=predicted.checks,
         pointwise=predicted.pointwise,
         scatter=predicted.scatter,
-        **cubes,
+        model=model,
+        predictive=predictive,
+        residual=residual,
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
-        notes=tuple(dict.fromkeys((*of_problem, *notes, *of_draws))),
-        sets={data_set.name: of_set(data_set.kind, predicted.sets[data_set.name]) for data_set in problem.sets},
+        notes=tuple(dict.fromkeys(notes)),
+        sets=sets,
     )
 
 

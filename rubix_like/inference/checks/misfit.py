@@ -247,7 +247,6 @@ def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _
 
 @jax.jit
 def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
-    """From the tangents of the model there."""
     likelihood, noise_scale = posterior.likelihood, posterior.noise_scale(latent)
     tangent = jax.tree.map(lambda leaf: leaf[0], group)
     residuals, columns = columns_at(posterior, latent, tangent)

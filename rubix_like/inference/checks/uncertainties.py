@@ -330,7 +330,6 @@ def _first(target: _Target, chains: int, generator: np.random.Generator) -> Floa
 def _chains(
     target: _Target, latent: Float[ndarray, "chain bent"], generator: np.random.Generator
 ) -> Float[ndarray, "chain bent"]:
-    """Ends of chains that began at these latents."""
     half, step = target.half, _STEP
     for number in range(_ROUNDS):
         if number and target.size <= _MOST_TOGETHER:
@@ -720,7 +719,6 @@ def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[Note]:
 
 
 def _value(free: Free, index: int, latent: float) -> float:
-    """The value of one latent."""
     for parameter in free.parameters:
         if index < parameter.size:
             return float(np.ravel(parameter.prior.value(np.full(parameter.shape, latent)))[index])

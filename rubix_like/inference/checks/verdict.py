@@ -242,7 +242,6 @@ def _with_prior(part: DataHalf, latent: Float[ndarray, " latent"], kept: Int[nda
 
 
 def _kept(n_latent: int, free_scale: Places) -> Int[ndarray, " kept"]:
-    """All latents but those of the likelihood."""
     left_out = () if free_scale is None else np.atleast_1d(free_scale)
     return np.setdiff1d(np.arange(n_latent, dtype=np.int64), left_out)
 
@@ -431,7 +430,6 @@ class Verdict:
         return f"the model describes the data: no misfit found {numbers}"
 
     def _on_errors(self) -> str:
-        """The words on the errors of the values where there is a misfit."""
         words = "the errors of all values hold for this model only"
         if not self.matters:
             agree = "leaving out any one part of the data moves no value by more than its error"
@@ -444,7 +442,6 @@ class Verdict:
 
     @property
     def _disagreeing(self) -> str:
-        """Which data the model does not describe."""
         found = [name for name, own in self.sets.items() if own.misfit]
         if not self.sets or len(found) == len(self.sets) > 1:
             return "the data" if not self.sets else f"any of the data sets ({listed(found)})"
@@ -499,7 +496,6 @@ def _on_set(
     free_scale: int | Sequence[int] | None,
     place: DataPlaces | None,
 ) -> SetVerdict:
-    """The verdict on one of several sets of data."""
     tests = tests_of_set(residue, own, free_scale)
     known = {name: p for name, p in tests.items() if np.isfinite(p)}
     found = SetVerdict(

@@ -140,7 +140,6 @@ def inferred_of(
 
 
 def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
-    """Values of one number of a parameter at these latents."""
     prior: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
     return np.asarray(prior.value(jnp.asarray(latent)), dtype=np.float64)
 

@@ -284,7 +284,6 @@ def _single_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str
 
 
 def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """A table with as many rows as `aligned` shows, and sentences below."""
     return html_table(title, rows[: MOST_ROWS + 1], notes=[*_left_out(rows), *notes])
 
 
@@ -350,7 +349,6 @@ def sample_summary_html(result: SampleResult) -> str:
 
 
 def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
-    """The head and a row for each number."""
     found, limits = result.diagnostics, result.limits()
     low, high = result.interval()
     numbers = (result.enlarged_sigma, result.mean, result.sigma, low, result.quantile(0.5), high)
