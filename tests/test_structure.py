@@ -83,7 +83,7 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 1860),
+        (uses_of_own, 1706),
         (docstrings_without_a_subject, 307),
         (small_private_functions_that_are_called_once, 285),
         (deep_imports_of_tests, 621),
