@@ -32,10 +32,8 @@ from rubix_like.inference.checks.misfit import (
 )
 from rubix_like.inference.checks.regions import DataPlaces, data_places
 from rubix_like.inference.checks.uncertainties import (
-    Edges,
     Evidence,
     Laplace,
-    edges_of,
     laplace,
     laplace_evidence,
     laplace_from,
@@ -46,7 +44,6 @@ from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribut
 from rubix_like.inference.posterior.fit_model import NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.posterior import (
     Group,
-    ModelError,
     Posterior,
     group_of,
     is_dense,
@@ -79,23 +76,22 @@ class Evaluated(NamedTuple):
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     """Everything that is said of a place, from one model; host arrays. Not to be traced."""
     group = group_of(posterior, latent)
-    made = models(posterior.forward, posterior.free, group)
-    score = scores(posterior, group, made.flux, roughness=made.roughness)
+    found = models(posterior.forward, posterior.free, group)
+    score = scores(posterior, group, found.flux, roughness=found.roughness)
     galaxy, parameters = posterior.of_host(np.asarray(latent))
-    flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
-    rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
+    flux = found.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, found.flux)
+    flux, counters, score = jax.tree.map(lambda rows: np.asarray(rows)[0], (flux, found.counters, score))
     scale = posterior.free.value(NOISE_SCALE, np.asarray(latent))
+    scale = np.asarray(1.0 if scale is None else scale)
     errors = posterior.likelihood_at(jnp.asarray(latent)).errors
-    own = errors if isinstance(errors, AbstractErrorDistribution) else None
-    numbers = (np.asarray(1.0 if scale is None else scale), rows[1], rows[2].chi_square, rows[2].loss)
-    return Evaluated(parameters, galaxy, rows[0], *numbers, own)
+    errors = errors if isinstance(errors, AbstractErrorDistribution) else None
+    return Evaluated(parameters, galaxy, flux, scale, counters, score.chi_square, score.loss, errors)
 
 
 @jax.jit
 def _with_continua(
     posterior: Posterior, latent: Group, flux: Float[Array, "start y x wave"]
 ) -> Float[Array, "start y x wave"]:
-    """Models times the continuum that fits best."""
 
     def times_continuum(posterior: Posterior, at: Latent, flux: Array) -> Array:
         return flux * posterior.likelihood.continuum(flux, posterior.noise_scale(at))
@@ -121,10 +117,10 @@ def quality_of(problem: Problem, found: Evaluated, n_solved: float = 0.0) -> Qua
 def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
     """The model and the residuals (data less model), on the data's grid."""
     flux = np.asarray(found.flux)
-    own: dict[str, SourceCounters] = jax.tree.map(np.asarray, found.counters)
+    counters: dict[str, SourceCounters] = jax.tree.map(np.asarray, found.counters)
     variance = noise_variance(problem) * float(found.noise_scale) ** 2
     residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
-    return on_grid(problem, "model", flux, None, counters=own), residual
+    return on_grid(problem, "model", flux, None, counters=counters), residual
 
 
 def with_values(cube: Cube, free: Free, values: Float[ndarray, " latent"], sigma: Float[ndarray, " latent"]) -> Cube:
@@ -208,14 +204,17 @@ def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
 
 def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
     """The problem of one set alone, whose voxels are (y, x, wave)."""
-    likelihood = problem.posterior.likelihood
+    likelihood, error = problem.posterior.likelihood, problem.posterior.likelihood.model_error
+    if error is not None:
+        parts = {name: data_set.unpacked(getattr(error, name)) for name in ("offset", "modes", "held_out")}
+        error = dataclasses.replace(error, **parts)
     alone = dataclasses.replace(
         likelihood,
         flux=data_set.unpacked(likelihood.flux),
         inverse_sigma=data_set.unpacked(likelihood.inverse_sigma),
         errors=None,
         dependent=None if likelihood.dependent is None else data_set.unpacked(likelihood.dependent),
-        model_error=None if likelihood.model_error is None else _part_of(likelihood.model_error, data_set),
+        model_error=error,
     )
     return dataclasses.replace(
         problem,
@@ -226,20 +225,14 @@ def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
     )
 
 
-def evaluated_for(problem: Problem, own: FittedSet, found: Evaluated) -> Evaluated:
+def evaluated_for(problem: Problem, data_set: FittedSet, found: Evaluated) -> Evaluated:
     """The evaluation of one place, of one set alone."""
-    sources = own.pipeline.plan.sources
-    before = "" if own is problem.first_cube else f"{own.name}."
+    sources = data_set.pipeline.plan.sources
+    before = "" if data_set is problem.first_cube else f"{data_set.name}."
     return found._replace(
-        flux=np.asarray(own.unpacked(found.flux)),
+        flux=np.asarray(data_set.unpacked(found.flux)),
         counters={name: found.counters[before + name] for name in sources if before + name in found.counters},
     )
-
-
-def _part_of(error: ModelError, data_set: FittedSet) -> ModelError:
-    """The part of a model's particle noise in one set."""
-    names = ("offset", "modes", "held_out")
-    return dataclasses.replace(error, **{name: data_set.unpacked(getattr(error, name)) for name in names})
 
 
 _COPIES = 4
@@ -268,27 +261,25 @@ def describe_best(
 ) -> BestFit:
     """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so; `cells`: of the SSP library,
     those that were seen in the search."""
-    posterior, at = problem.posterior, np.asarray(latent)
-    evaluated = evaluate(posterior, at)
-    followed = followed_by_weights(posterior, at)
+    posterior, latent = problem.posterior, np.asarray(latent)
+    evaluated = evaluate(posterior, latent)
+    followed = followed_by_weights(posterior, latent)
     quality = quality_of(problem, evaluated, float(np.sum(followed**2)))
     place = _places(problem, evaluated)
-    residue = _residue(problem, at, evaluated, quality, followed, place)
+    residue = _residue(problem, latent, evaluated, quality, followed, place)
     known = residue.information
-    approximation = laplace(posterior, at) if known is None else laplace_from(posterior, at, known)
-    approximation, said = over_cells(posterior, approximation, cells)
-    sigma = None if isinstance(approximation, str) else approximation.sigma
-    scale = nuisance_places(posterior.free) or None
-    verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble, place)
-    moved = verdict.moved
-    moved = np.array(moved)
-    for group in posterior.free.correlated:
-        places = [posterior.free.places[name].start for name in group.names]
-        moved[places] = np.max(moved[places])
-    verdict = dataclasses.replace(verdict, moved=moved)
+    approximation = laplace(posterior, latent) if known is None else laplace_from(posterior, latent, known)
+    approximation, notes = over_cells(posterior, approximation, cells)
     normal = None if isinstance(approximation, str) else approximation
-    evidence = laplace_evidence(posterior, normal, quality.loss)
-    return BestFit(evaluated, quality, approximation, verdict, evidence, said)
+    sigma = None if normal is None else normal.sigma
+    scale = nuisance_places(posterior.free) or None
+    verdict = verdict_on(residue, quality, latent.astype(np.float64), sigma, scale, trouble, place)
+    moved = np.array(verdict.moved)
+    for group in posterior.free.correlated:
+        members = [posterior.free.places[name].start for name in group.names]
+        moved[members] = np.max(moved[members])
+    verdict = dataclasses.replace(verdict, moved=moved)
+    return BestFit(evaluated, quality, approximation, verdict, laplace_evidence(posterior, normal, quality.loss), notes)
 
 
 def over_cells(
@@ -298,12 +289,11 @@ def over_cells(
     notes on them."""
     if isinstance(found, str):
         return found, ()
-    near = (cells or CellsSeen()).near(posterior, np.asarray(found.latent, np.float64))
-    wider = spreads(*near, found.sigma)
+    wider = spreads(*(cells or CellsSeen()).near(posterior, np.asarray(found.latent, np.float64)), found.sigma)
     if not wider:
         return found, ()
-    notes = notes_on_spreads(posterior.free, wider)
-    return dataclasses.replace(found, covariance=with_spreads(found.covariance, wider)), tuple(notes)
+    found = dataclasses.replace(found, covariance=with_spreads(found.covariance, wider))
+    return found, tuple(notes_on_spreads(posterior.free, wider))
 
 
 def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:
@@ -327,11 +317,6 @@ def _places_in(
     return data_places(flux, place, np.asarray(frame.bins.wavelength))
 
 
-def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Laplace | None) -> Edges:
-    """The posterior of every value at the edge of its prior."""
-    return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
-
-
 def _residue(
     problem: Problem,
     latent: Float[ndarray, " latent"],
@@ -345,14 +330,12 @@ def _residue(
     posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
-    dtype = light.dtype
     tests = functools.partial(sums_of_sets, sets) if sets else None
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, dtype)
+        adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, light.dtype)
         return measure_misfit_roughly(posterior, latent, light, adjusted, tests)
     if isinstance(place, dict):
         locate = functools.partial(regions_of_sets, sets, light=light, places=place)
         return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests, locate=locate)
     locate = functools.partial(regions_of_cube, light=light, field=place)
-    halves = jax.tree.map(lambda own: np.asarray(own, dtype), halves_of(light))
-    return measure_misfit(posterior, latent, light, halves, followed=followed, locate=locate)
+    return measure_misfit(posterior, latent, light, halves_of(light), followed=followed, locate=locate)

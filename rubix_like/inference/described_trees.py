@@ -98,7 +98,6 @@ def _is_in(annotation: Any, group: Any, name: str) -> bool:
 
 
 def _read(kind: Any, stored: Any, known: dict[str, int], sizes: Mapping[str, int], others: Mapping[str, Any]) -> Any:
-    """The value of a field, or of a member of a mapping, in a dataset or group."""
     if _axes(kind) is not None:
         return _read_array(kind, stored, known)
     if kind is Cube:
@@ -155,7 +154,6 @@ def _described_fields(kind: Any) -> Iterator[Any]:
 
 
 def _kind_of(annotation: Any) -> Any:
-    """The annotation without `| None`."""
     given = get_args(annotation)
     return next(kind for kind in given if kind is not type(None)) if type(None) in given else annotation
 

@@ -35,7 +35,6 @@ from rubix_like.inference.best_fit import (
     Evaluated,
     cubes_of,
     describe_best,
-    edges_at,
     evaluate,
     evaluated_for,
     over_cells,
@@ -68,7 +67,6 @@ from rubix_like.inference.checks.finite_points import (
     with_discreteness,
 )
 from rubix_like.inference.checks.notes import (
-    AS_LIKELY,
     ELSEWHERE,
     check_effects,
     check_start,
@@ -78,6 +76,7 @@ from rubix_like.inference.checks.notes import (
 from rubix_like.inference.checks.uncertainties import (
     Edges,
     Evidence,
+    edges_of,
     from_information,
     inflated,
     normalisation_at,
@@ -108,7 +107,7 @@ from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, fin
 from rubix_like.inference.search.library_cells import CellsSeen
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
-from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.search.search_state import AS_LIKELY, SearchState
 from rubix_like.inference.solved_populations import (
     has_free_strength,
     populations_at,
@@ -120,7 +119,7 @@ from rubix_like.runtime.compiled_programs import programs_kept
 from rubix_like.runtime.files.outputs import check_separate, with_addition
 from rubix_like.runtime.files.writers import FIT, SAMPLES
 from rubix_like.runtime.notes import WARNING, Note, as_notes
-from rubix_like.runtime.progress import Progress, Report, progress_here, silent
+from rubix_like.runtime.progress import Progress, progress_here, silent
 from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, listed
 
@@ -139,11 +138,6 @@ def chooses_points(request: Request) -> bool:
 def begun_with_few(request: Request, galaxy: Given | None) -> Request:
     """The request as its search begins: with few quadrature points where none are set; more are added at the end."""
     return with_points(request, AT_FIRST) if galaxy is None and chooses_points(request) else request
-
-
-def note_on_points(notes: Iterable[str]) -> tuple[Note, ...]:
-    """The note on more points among others."""
-    return tuple(note for note in as_notes(notes) if note.key == "quadrature.more_points")
 
 
 def points_of(request: Request) -> int | None:
@@ -195,6 +189,11 @@ class Best(NamedTuple):
     found: SearchState
     cells: CellsSeen
     error: QuadratureError | None = None
+
+    @property
+    def latent(self) -> Float[ndarray, " latent"]:
+        """The best latents."""
+        return self.found.latent[self.found.best]
 
 
 class SearchInterrupted(KeyboardInterrupt):
@@ -302,7 +301,6 @@ def _left_behind(stop: SearchInterrupted, files: ResultFiles | None, progress: P
 
 
 def _is_finished(path: Path) -> bool:
-    """Whether there is the result of a fit that was not interrupted."""
     if not path.exists():
         return False
     try:
@@ -339,8 +337,9 @@ def find_best(request: Request, problem: Problem, galaxy: Given | None, places: 
     last = best.problem
     if last.settings.model_error is None and not has_free_strength(last.posterior.forward):
         return best
-    problem = _with_notes_on(last, best.found)
-    problem = add_model_error(problem, best.found.latent[best.found.best], progress)
+    notes = notes_on_search(last.posterior.free, best.found, best.latent, None)
+    problem = dataclasses.replace(last, notes=(*last.notes, *notes))
+    problem = add_model_error(problem, best.latent, progress)
     return _search(best.request, problem, places.second, progress)
 
 
@@ -353,15 +352,14 @@ def _with_enough_points(best: Best, places: Searches, progress: Progress) -> Bes
         n_part *= 2
         if n_part == 2:
             with progress.step("quadrature", "number of quadrature points that the data need"):
-                n_part = parts_wanted(coarse.problem, coarse.found.latent[coarse.found.best])
+                n_part = parts_wanted(coarse.problem, coarse.latent)
         best = _with_error(_search_finer(n_part, coarse, best, places, progress), progress)
     return best
 
 
 def _with_error(best: Best, progress: Progress) -> Best:
-    """The end of a search with the error of its quadrature points."""
     with progress.step("quadrature", "error of the quadrature points"):
-        return best._replace(error=measure_quadrature(best.problem, best.found.latent[best.found.best]))
+        return best._replace(error=measure_quadrature(best.problem, best.latent))
 
 
 def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progress: Progress) -> Best:
@@ -377,15 +375,14 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
     )
     note = Note("quadrature.more_points", text)
     problem = coarse.problem
-    in_one = n_part > MOST_PARTS or solves_for_populations(problem.posterior)  # weights of parts do not add up
-    if in_one:
+    if n_part > MOST_PARTS or solves_for_populations(problem.posterior):  # weights of parts do not add up
         problem = pose_request(request, None, progress, None)
     else:
         problem = dataclasses.replace(problem, posterior=in_parts(problem.posterior, n_part))
     if places.finer is not None and places.finer.exists() and kept_points(places.finer) != points:
         places.finer.unlink()
     starts, others = _finer_places(problem.posterior, last.found)
-    known = (own for own in coarse.problem.notes if own not in problem.notes)
+    known = (before for before in coarse.problem.notes if before not in problem.notes)
     settings = problem.settings.model_copy(update={"starts": len(starts), "start": {}})
     problem = dataclasses.replace(problem, settings=settings, start=None, notes=(*problem.notes, *known, note))
     try:
@@ -398,7 +395,7 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
         raise SearchInterrupted(words, last._replace(found=reached)) from None
     change = float(further.trace_loss[0, 0] - last.found.loss[last.found.best])
     found = last.found.going_on(further, change, others)
-    coarse.cells.hold(np.asarray(coarse.found.latent[coarse.found.best], np.float64))
+    coarse.cells.hold(np.asarray(coarse.latent, np.float64))
     return Best(request, problem, found, coarse.cells)
 
 
@@ -414,16 +411,10 @@ def _finer_places(
     best = found.latent[found.best]
     lowest = loss(best)
     change = abs(lowest - float(found.loss[found.best]))
-    others = sorted(((loss(other), other) for other in places_of(found, 2 * change)[1:]), key=lambda own: own[0])
+    others = sorted(((loss(other), other) for other in places_of(found, 2 * change)[1:]), key=lambda pair: pair[0])
     highest = lowest + AS_LIKELY + change
     starts = np.stack([best, *(latent for found_loss, latent in others if found_loss <= highest)])
     return starts, [(latent, found_loss) for found_loss, latent in others if found_loss > highest]
-
-
-def _with_notes_on(problem: Problem, found: SearchState) -> Problem:
-    """The problem with notes on a search that another one follows."""
-    notes = diagnosis.notes_on_search(problem.posterior.free, found, found.latent[found.best], None)
-    return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
 def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Problem:
@@ -463,65 +454,55 @@ def _search(
 ) -> Best:
     """The search's end, with the cells of the SSP library that were seen; with a place for them it leaves checkpoints,
     and goes on from one that is there. `points`: more quadrature points than at first."""
-    latest: list[SearchState] = []
+    fingerprint = {} if place is None else fingerprint_of(problem)
+    begun = None if place is None else load_checkpoint(place, fingerprint, SearchState.from_arrays)
 
-    def forget(snapshot: SearchState) -> None:
-        """Keep nothing: there is no place for checkpoints."""
-
-    begun, keep = None, forget
-    if place is not None:
-        fingerprint = fingerprint_of(problem)
-        begun = load_checkpoint(place, fingerprint, SearchState.from_arrays)
-
-        def keep(snapshot: SearchState) -> None:
+    def keep(snapshot: SearchState) -> None:
+        if place is not None:
             save(place, snapshot, fingerprint, points=points)
 
-    cells, count = CellsSeen(), counted(problem.posterior.free.n_latent, "number")
-    looking: list[Report] = [silent]
+    cells, report, latest = CellsSeen(), silent, None
 
     def look(what: str, done: int, total: int) -> None:
-        looking[0](what, done, total)
+        report(what, done, total)
+
+    def see(snapshot: SearchState) -> None:
+        nonlocal latest
+        latest = snapshot
+        running = np.flatnonzero(snapshot.status == Status.RUNNING)
+        if len(running):
+            best = running[np.argmin(snapshot.loss[running])]
+            others = f" and {len(running) - 1} others" if len(running) > 1 else ""
+            what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
+            what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
+            report(what, int(snapshot.n_step[best]), problem.settings.optimiser.steps)
 
     steps = _timed(search(problem, begun, starts, cells, look), progress)
     if begun is None and starts is None:
-        with progress.step("starts", f"choosing {counted(problem.settings.starts, 'start')}") as looking[0]:
+        with progress.step("starts", f"choosing {counted(problem.settings.starts, 'start')}") as report:
             steps = itertools.chain([next(steps)], steps)
     again = "" if begun is None else f", going on after {counted(int(begun.n_step.sum()), 'step')}"
     finer = "" if points is None else f" with {points} quadrature points"
-    with progress.step("fit", f"fitting {count}{finer}{again}") as looking[0]:
-        report = looking[0]
+    count = counted(problem.posterior.free.n_latent, "number")
+    with progress.step("fit", f"fitting {count}{finer}{again}") as report:
         try:
-
-            def see(snapshot: SearchState) -> None:
-                latest[:] = [snapshot]
-                running = np.flatnonzero(snapshot.status == Status.RUNNING)
-                if not len(running):
-                    return
-                best = running[np.argmin(snapshot.loss[running])]
-                others = f" and {len(running) - 1} others" if len(running) > 1 else ""
-                what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
-                what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
-                report(what, int(snapshot.n_step[best]), problem.settings.optimiser.steps)
-
             return Best(request, problem, advance(steps, keep, see), cells)
         except ValueError:  # nothing came of any start: another try needs other settings
-            if place is not None:
-                place.unlink(missing_ok=True)
+            forget_searches([] if place is None else [place])
             raise
         except (KeyboardInterrupt, SystemExit) as error:
-            if not latest:
+            if latest is None:
                 raise
-            words = f"the fit stopped {_where(latest[0])}"
+            words = f"the fit stopped {_where(latest)}"
             if isinstance(error, SystemExit):
                 progress.tell(words + ("" if place is None else "; the same command goes on from there"))
                 raise
-            found = latest[0].interrupted()
+            found = latest.interrupted()
             best = Best(request, problem, found, cells) if np.isfinite(found.loss[found.best]) else None
             raise SearchInterrupted(words, best) from None
 
 
 def _where(found: SearchState) -> str:
-    """At which step a search is."""
     begun = np.flatnonzero(found.n_step > 0)
     if not len(begun):
         return "before its first step"
@@ -545,56 +526,50 @@ def make_result(end: Best, progress: Progress) -> FitResult:
     """The result of a fit: all that is known about the best end of a search."""
     if end.error is None and isinstance(end.problem.posterior.forward.source, ComponentsSource):
         end = _with_error(end, progress)
+    problem, best, error = end.problem, end.latent, end.error
+    free = problem.posterior.free
     with progress.step("uncertainties", "uncertainties of the best values") as report:
-        return _described(end, report)
-
-
-def _described(end: Best, report: Report) -> FitResult:
-    """The result, with what is known of the quadrature."""
-    problem, found, error = end.problem, end.found, end.error
-    free, best = problem.posterior.free, found.latent[found.best]
-    troubles = (diagnosis.trouble_of(found), "" if error is None else error.trouble)
-    described = describe_best(problem, best, " and ".join(filter(None, troubles)), end.cells)
-    edges = edges_at(problem, best, described.laplace)
-    grain = measure_discreteness(problem, described.laplace, report)
-    reduced = described.quality.reduced
-    factor = float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
-    normal, covariance = with_discreteness(inflated(described.laplace, factor), grain)
-    sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
-    sigma[edges.index] = np.nan
-    evaluated = described.evaluated
-    populations, galaxy = _populations(problem, best, evaluated.galaxy)
-    (model, residual), sets = _result_cubes(problem, evaluated, np.asarray(free.flat(best)), sigma)
-    return FitResult(
-        free=free,
-        values=free.split(np.asarray(free.flat(best))),
-        sigma=free.split(sigma),
-        covariance=covariance,
-        latent=best,
-        laplace=normal,
-        discreteness=grain if isinstance(grain, Discreteness) else None,
-        quality=described.quality,
-        verdict=described.verdict,
-        edges=edges,
-        starts=found.closed(),
-        model=model,
-        residual=residual,
-        parameters=evaluated.parameters,
-        galaxy=galaxy,
-        populations=populations,
-        config=end.request.config.to_yaml(),
-        versions=versions(),
-        notes=(*_notes(end, described, edges, grain), *notes_on_masses(populations)),
-        sets=sets,
-        evidence=described.evidence,
-        inflation=factor,
-    )
+        troubles = (diagnosis.trouble_of(end.found), "" if error is None else error.trouble)
+        described = describe_best(problem, best, " and ".join(filter(None, troubles)), end.cells)
+        edges = edges_of(problem.posterior, free, best, described.laplace)
+        grain = measure_discreteness(problem, described.laplace, report)
+        reduced = described.quality.reduced
+        factor = float(np.sqrt(reduced)) if problem.settings.inflate_sigma and reduced > 1 else 1.0
+        normal, covariance = with_discreteness(inflated(described.laplace, factor), grain)
+        sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+        sigma[edges.index] = np.nan
+        values = np.asarray(free.flat(best))
+        populations, galaxy = _populations(problem, best, described.evaluated.galaxy)
+        (model, residual), sets = _result_cubes(problem, described.evaluated, values, sigma)
+        return FitResult(
+            free=free,
+            values=free.split(values),
+            sigma=free.split(sigma),
+            covariance=covariance,
+            latent=best,
+            laplace=normal,
+            discreteness=grain if isinstance(grain, Discreteness) else None,
+            quality=described.quality,
+            verdict=described.verdict,
+            edges=edges,
+            starts=end.found.closed(),
+            model=model,
+            residual=residual,
+            parameters=described.evaluated.parameters,
+            galaxy=galaxy,
+            populations=populations,
+            config=end.request.config.to_yaml(),
+            versions=versions(),
+            notes=(*_notes(end, described, edges, grain), *notes_on_masses(populations)),
+            sets=sets,
+            evidence=described.evidence,
+            inflation=factor,
+        )
 
 
 def _populations(
     problem: Problem, best: ndarray, galaxy: Galaxy | None
 ) -> tuple[dict[str, Populations], Galaxy | None]:
-    """The populations that were solved for, and the particles with them."""
     posterior = problem.posterior
     source = posterior.forward.source
     found = populations_at(posterior, jnp.asarray(best))
@@ -627,7 +602,7 @@ def _result_cubes(
 def _notes(end: Best, described: BestFit, edges: Edges, grain: Discreteness | str | None) -> tuple[str, ...]:
     """Notes that a reader should know before the numbers are used, each once."""
     problem, found, error = end.problem, end.found, end.error
-    free, best = problem.posterior.free, found.latent[found.best]
+    free, best = problem.posterior.free, end.latent
     n_voxel = problem.posterior.likelihood.flux.size
     notes = [
         *diagnosis.notes_on_precision(),
@@ -747,7 +722,6 @@ def _sample(
     *,
     restart: bool,
 ) -> SampleResult:
-    """Pose, find the best fit, draw, describe, write."""
     kind = request.settings.likelihood.kind
     if kind != "gaussian" and not sampler.is_chain and sampler.is_approximate:
         raise ConfigError(
@@ -763,17 +737,16 @@ def _sample(
     _check_same_priors(problem, given)
     if given is None:
         problem = with_effects_checked(problem, progress)
-    own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
     settings = sampler.settings
-    chosen = settings.model_dump(include={"method", "seed"}) | {
+    keys = settings.model_dump(include={"method", "seed"}) | {
         f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
     }
-    fingerprint = own | {
+    fingerprint = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"} | {
         "best fit to begin at (fitted)": key_of(None if given is None else np.asarray(given.latent)),
         "model error": repr(problem.settings.model_error),
         "layout of the draws": str(_LAYOUT),
         "version of the packages": repr(versions("arviz", *sampler.packages)),
-        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
+        **{f"fit.sampling.{name}": repr(value) for name, value in keys.items()},
     }
     if files is not None and restart:
         forget_searches(files.checkpoints)
@@ -789,38 +762,47 @@ def _sample(
         if place is not None:
             save(place, state, fingerprint, notes, points)
 
-    problem, about = _about_best(with_rows(problem, n_group), best, given, progress)
-    result = _drawn(problem, sampler, best, about, begun, request.config, notes, keep, progress)
-    result = _with_origin(result, given)
+    problem, found, grain = _about_best(with_rows(problem, n_group), best, given, progress)
+    again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.progress(begun))
+    with progress.step("sample", f"sampling by {settings.method}{again}") as report:
+        states = sampler.run(problem.posterior, problem.pipeline.mesh, best, found.laplace, begun)
+        end = advance(states, keep, lambda state: report(*sampler.progress(state)))
+    with progress.step("predict", "models of the draws"):
+        notes = [*notes, *(() if found.laplace is None else notes_on_silence(found.laplace))]
+        notes += notes_on_discreteness(grain, held=False)
+        result = make_sample_result(problem, sampler, sampler.sampled(end), best, found, request.config, notes=notes)
+    if given is not None and not _same_loss(result.quality, given.quality):
+        text = (
+            f"the best values of `fitted` have a loss of {result.quality.loss:.6g} here, and had "
+            f"{given.quality.loss:.6g} there: the data or the model are not those of that fit, and its best values "
+            f"need not be the best ones here; fit again"
+        )
+        note = Note("sampling.other_fit", text, WARNING)
+        result = dataclasses.replace(result, notes=(*result.notes, note))
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             files.write(result)
     return result
 
 
-class _About(NamedTuple):
-    """The posterior about the best values, and how far finite draws move them."""
-
-    found: BestFit
-    grain: Discreteness | str | None
-
-
 def _about_best(
     problem: Problem, best: Float[ndarray, " latent"], given: FitResult | None, progress: Progress
-) -> tuple[Problem, _About]:
-    """The surroundings of the best values, and the problem with notes on it: as a given result has them, where it is of
-    this model and these data, else measured."""
-    known = None
+) -> tuple[Problem, BestFit, Discreteness | str | None]:
+    """The surroundings of the best values and how far finite draws move them, as a given result has them where it is of
+    this model and these data, else measured; with the problem, which gets notes on values without effect."""
+    found = grain = None
     if given is not None:
         with progress.step("compile", "compiling the model"):
-            known = _best_of(problem, given)
-        if known is None:
+            found = _best_of(problem, given)
+        if found is None:
             problem = with_effects_checked(problem, progress)
+        elif given.discreteness is not None and problem.settings.discreteness is not None:
+            times, known = problem.settings.discreteness.times, given.discreteness
+            grain = known if known.n_compared == times * known.n_draws else None
     with progress.step("uncertainties", "the posterior about the best values") as report:
-        found = describe_best(problem, best) if known is None else known
-        grain = None if given is None or known is None else _grain_of(problem, given)
-        grain = measure_discreteness(problem, found.laplace, report) if grain is None else grain
-    return problem, _About(found, grain)
+        found = found or describe_best(problem, best)
+        grain = grain or measure_discreteness(problem, found.laplace, report)
+    return problem, found, grain
 
 
 def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
@@ -835,52 +817,20 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
     return found if _same_loss(quality, given.quality) else None
 
 
-def _grain_of(problem: Problem, given: FitResult) -> Discreteness | None:
-    """The shift by finite draws that a result holds, where it was measured by as many draws as are asked for."""
-    asked, found = problem.settings.discreteness, given.discreteness
-    if asked is None or found is None or found.n_compared != asked.times * found.n_draws:
-        return None
-    return found
-
-
 def _same_loss(here: Quality, there: Quality) -> bool:
     """Whether two losses of the same latents are those of the same model and data."""
     return abs(here.loss - there.loss) <= ELSEWHERE + _SAME * abs(there.loss)
-
-
-def _drawn(
-    problem: Problem,
-    sampler: AbstractSampler,
-    best: Float[ndarray, " latent"],
-    about: _About,
-    begun: Any,
-    config: RunConfig,
-    notes: Sequence[str],
-    keep: Callable[[Any], None],
-    progress: Progress,
-) -> SampleResult:
-    """Draw from the best fit, or resume, up to the result."""
-    found, grain = about
-    normal = found.laplace
-    again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.progress(begun))
-    with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
-        states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
-        end = advance(states, keep, lambda state: report(*sampler.progress(state)))
-    with progress.step("predict", "models of the draws"):
-        said = [*notes, *(() if normal is None else notes_on_silence(normal))]
-        said += notes_on_discreteness(grain, held=False)
-        return make_sample_result(problem, sampler, sampler.sampled(end), best, found, config, notes=said)
 
 
 def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
     """Raise ConfigError for the result of a fit of other parameters, or with other priors."""
     if fitted is None:
         return
-    own, other = problem.posterior.free, fitted.free
-    if own.labels != other.labels or not eqx.tree_equal(own, other):
+    free, other = problem.posterior.free, fitted.free
+    if free.labels != other.labels or not eqx.tree_equal(free, other):
         raise ConfigError(
-            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(own.labels)}, "
-            f"got {listed(other.labels)}{'' if own.labels != other.labels else ' with other priors'}; fit again"
+            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(free.labels)}, "
+            f"got {listed(other.labels)}{'' if free.labels != other.labels else ' with other priors'}; fit again"
         )
 
 
@@ -895,9 +845,10 @@ def _best(
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
         request, problem, found, *_ = find_best(request, problem, galaxy, searches, progress)
-        best, noted = found.latent[found.best], note_on_points(problem.notes)
+        best = found.latent[found.best]
+        notes = [note for note in as_notes(problem.notes) if note.key == "quadrature.more_points"]
         problem = _in_one_part(request, problem, progress)
-        return request, problem, best, [*noted, *notes_on_search(problem.posterior.free, found, best, None)]
+        return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
     problem = _at_fitted(problem, fitted, progress)
     notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
     return request, problem, fitted.latent, notes
@@ -945,21 +896,6 @@ def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Probl
     return add_model_error(problem, fitted.latent, progress)
 
 
-def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:
-    """The result with a note where the best fit is that of other data, or of another model."""
-    if fitted is None:
-        return result
-    if _same_loss(result.quality, fitted.quality):
-        return result
-    text = (
-        f"the best values of `fitted` have a loss of {result.quality.loss:.6g} here, and had {fitted.quality.loss:.6g} "
-        f"there: the data or the model are not those of that fit, and its best values need not be the best ones here; "
-        f"fit again"
-    )
-    note = Note("sampling.other_fit", text, WARNING)
-    return dataclasses.replace(result, notes=(*result.notes, note))
-
-
 def _groups(request: Request, sampler: AbstractSampler) -> int:
     """Rows of the mesh; ConfigError where the devices cannot be shared out so."""
     groups, n_device = request.settings.sampling.groups, device_count(request.model)
@@ -998,23 +934,23 @@ def make_sample_result(
     free, values = problem.posterior.free, flat_values(problem.posterior.free, sampled.latent)
     diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling)
-    cubes = dict(
-        zip(("model", "predictive", "residual"), _with_values(predicted, problem.posterior.free, values), strict=True)
-    )
-    of_problem = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
-    of_problem += [*problem.notes, *problem.pipeline.notes]
-    said = notes_on_sampling(sampler, problem.posterior.free, sampled, diagnostics)
-    of_models = (
+    before = [*diagnosis.notes_on_precision(), *([_NOT_INFLATED] if problem.settings.inflate_sigma else [])]
+    before += [*problem.notes, *problem.pipeline.notes, *notes]
+    notes = (
+        *before,
+        *_on_best(sampled, found.quality),
+        *sampled.notes,
+        *notes_on_sampling(sampler, free, sampled, diagnostics),
         *notes_on_checks(predicted.checks),
         *_on_points(predicted, problem),
         *_on_particles(predicted, problem),
     )
-    of_draws = [*_on_best(sampled, found.quality), *[*sampled.notes, *said, *of_models]]
-
-    def of_set(kind: str, own: Predictive) -> SetResult:
-        model, predictive, residual = _with_values(own, problem.posterior.free, values)
-        return SetResult(kind, model, residual, predictive, own.pointwise)
-
+    sets = dict[str, SetResult]()
+    for data_set in problem.sets:
+        of_set = predicted.sets[data_set.name]
+        model, predictive, residual = _with_values(of_set, free, values)
+        sets[data_set.name] = SetResult(data_set.kind, model, residual, predictive, of_set.pointwise)
+    model, predictive, residual = _with_values(predicted, free, values)
     return SampleResult(
         free=free,
         method=sampled.method,
@@ -1032,11 +968,13 @@ def make_sample_result(
         checks=predicted.checks,
         pointwise=predicted.pointwise,
         scatter=predicted.scatter,
-        **cubes,
+        model=model,
+        predictive=predictive,
+        residual=residual,
         config=config.to_yaml(),
         versions=versions("arviz", *sampler.packages),
-        notes=tuple(dict.fromkeys((*of_problem, *notes, *of_draws))),
-        sets={data_set.name: of_set(data_set.kind, predicted.sets[data_set.name]) for data_set in problem.sets},
+        notes=tuple(dict.fromkeys(notes)),
+        sets=sets,
     )
 
 

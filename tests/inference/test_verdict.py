@@ -172,7 +172,7 @@ def sums_of(residue):
 
 def measured(problem, latent, flux, regions=()):
     light = flux / posed()[3]
-    halves = jax.tree.map(jnp.asarray, halves_of(light))
+    halves = halves_of(light)
     residue = measure_misfit(problem.posterior, latent, jnp.asarray(light), halves, locate=lambda sums: regions)
     return jax.device_get(residue), light
 
@@ -238,7 +238,7 @@ def test_a_part_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
     residue, light = measured(problem, latent, np.asarray(found.evaluated.flux), regions)
     moves = moves_of(residue, np.asarray(latent))
     halves = halves_of(light)
-    assert len(halves.bins) == 2 * len(HALVES) == len(moves.step) - len(regions)
+    assert len(halves.masks) == 2 * len(HALVES) == len(moves.step) - len(regions)
     assert moves.words[-3:] == ("with the redder half of the data alone", "without a range", "without a corner")
     design, _ = dense(kind)
     data = np.asarray(problem.posterior.likelihood.flux - posed(kind)[2]).ravel() / posed(kind)[3]
@@ -248,8 +248,7 @@ def test_a_part_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
         own = design * weight[:, None]
         return np.linalg.solve(own.T @ design + np.eye(design.shape[1]), own.T @ data - begin)[:2]
 
-    weights = [spaxels[:, :, None] * bins for spaxels, bins in zip(halves.spaxels, halves.bins, strict=True)]
-    for number, weight in enumerate([*weights, *(1 - region.voxels for region in regions)]):
+    for number, weight in enumerate([*halves.masks, *(1 - region.voxels for region in regions)]):
         expected = best(weight.ravel()) - best(np.ones(N_VOXEL))
         spread = moves.scatter[number]
         np.testing.assert_allclose(moves.step[number] / spread, expected / spread, atol=0.08)

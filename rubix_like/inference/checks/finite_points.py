@@ -29,7 +29,6 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config.readers.components import MOST_POINTS
-from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.checks.uncertainties import Laplace, at_edge
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import ComponentsSource, Free, SyntheticSource
@@ -97,8 +96,8 @@ class Discreteness:
     @property
     def values(self) -> Float[ndarray, " latent"]:
         """The shifts of the values, in the parameters' units and the order of the labels."""
-        own = self.free.own_normals(np.asarray(self.latent))
-        here, there = (self.free.flat_of(at) for at in (own, own + self.shift))
+        normals = self.free.own_normals(np.asarray(self.latent))
+        here, there = (self.free.flat_of(at) for at in (normals, normals + self.shift))
         return np.asarray(there) - np.asarray(here)
 
     @property
@@ -112,7 +111,7 @@ class Discreteness:
         far = self._beyond(MATTERS)
         if not far:
             return []
-        words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
+        words = listed(f"{self.free.labels[index]} by {moved[index]:+.2g} ({ratio[index]:+.1f} sigma)" for index in far)
         text = (
             f"{self.n_draws} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
             f"({words}), and {consequence}; {self.remedy}"
@@ -159,9 +158,17 @@ def find_discreteness(
     sets = source.draws.sets(times, seed)
     best, latent, lowest = laplace.latent, laplace.latent, np.inf
     step = np.zeros_like(best)
+
+    def of_sets(group: Group) -> Iterator[Tangent]:
+        for number in range(times):
+            report("models with other draws", number, times)
+            draws = jax.tree.map(lambda leaf, number=number: leaf[number], sets)
+            other = with_draws(posterior, draws)
+            yield tangents(other.forward, other.free, group)
+
     for _ in range(_MOST_STEPS):
         group = group_of(posterior, latent + step)
-        there = linear_of(posterior, group, _mean_tangent(posterior, group, sets, times, report))
+        there = linear_of(posterior, group, mean_of(of_sets(group)))
         matrix, gradient, loss = (np.asarray(part)[0] for part in (there.matrix, there.gradient, there.loss))
         if not loss <= lowest:
             step = 0.5 * step
@@ -233,19 +240,6 @@ def _newton(matrix: Float[ndarray, "latent latent"], gradient: Float[ndarray, " 
         return np.full_like(gradient, np.nan)
 
 
-def _mean_tangent(posterior: Posterior, latent: Group, sets: BaseDraws, count: int, report: Report) -> Tangent:
-    """The tangent of the model with the stars of all sets."""
-
-    def of_sets() -> Iterator[Tangent]:
-        for number in range(count):
-            report("models with other draws", number, count)
-            draws = jax.tree.map(lambda leaf, own=number: leaf[own], sets)
-            other = with_draws(posterior, draws)
-            yield tangents(other.forward, other.free, latent)
-
-    return mean_of(of_sets())
-
-
 TIMES: int = 4
 """How many times the points of the model that it is compared with."""
 
@@ -294,7 +288,7 @@ class QuadratureError(NamedTuple):
     @property
     def _worst(self) -> tuple[str, float] | None:
         """The value that is moved most, by how many of its standard deviations; None where that is not known."""
-        return max((self.shift or {}).items(), key=lambda own: abs(own[1]), default=None)
+        return max((self.shift or {}).items(), key=lambda item: abs(item[1]), default=None)
 
     @property
     def points(self) -> str:
@@ -348,7 +342,7 @@ def measure_quadrature(problem: Problem, latent: Float[ndarray, " latent"]) -> Q
     error, n_part = flux_in_sigma(posterior, latent), TIMES * (1 + len(source.more))
     for flux in _flux_of_parts(posterior, source, latent, n_part):
         error -= flux / n_part
-    return _error_of(posterior, numbers, _shifts(posterior, latent), error)
+    return _error_in_words(posterior, latent, numbers)(error)
 
 
 def parts_wanted(problem: Problem, latent: Float[ndarray, " latent"]) -> int:
@@ -364,10 +358,9 @@ def parts_wanted(problem: Problem, latent: Float[ndarray, " latent"]) -> int:
         for stride in strides:
             if number % stride == 0:
                 sums[stride] += flux * (stride / _COMPARED)
-    numbers, shifts = dict(zip(source.base.names, source.numbers, strict=True)), _shifts(posterior, latent)
+    error_of = _error_in_words(posterior, latent, dict(zip(source.base.names, source.numbers, strict=True)))
     for stride in reversed(strides[1:-1]):
-        found = _error_of(posterior, numbers, shifts, sums[stride] - sums[1])
-        if found.excess <= _SAFE:
+        if error_of(sums[stride] - sums[1]).excess <= _SAFE:
             return _COMPARED // stride
     return _COMPARED
 
@@ -389,41 +382,29 @@ def _flux_of_parts(
     the program of the fit."""
     mesh = posterior.forward.main.layout.mesh
     for part in range(n_part):
-        own = dataclasses.replace(source, points=source.base.points(source.numbers, part, n_part), more=())
-        forward = dataclasses.replace(posterior.forward, source=own)
+        points = source.base.points(source.numbers, part, n_part)
+        forward = dataclasses.replace(posterior.forward, source=dataclasses.replace(source, points=points, more=()))
         yield flux_in_sigma(on_mesh(dataclasses.replace(posterior, forward=forward), mesh), latent)
 
 
-def _error_of(
-    posterior: Posterior,
-    numbers: dict[str, int],
-    shifts: Callable[[Float[ndarray, "y x wave"]], dict[str, float] | None],
-    error: Float[ndarray, "y x wave"],
-) -> QuadratureError:
-    """The error of a cube in words."""
-    used = np.asarray(posterior.likelihood.inverse_sigma) > 0
-    return QuadratureError(
-        largest=float(np.abs(error[used]).max()),
-        rms=float(np.sqrt(np.mean(error[used] ** 2))),
-        shift=shifts(error),
-        numbers=numbers,
-    )
+def _error_in_words(
+    posterior: Posterior, latent: Float[ndarray, " latent"], numbers: dict[str, int]
+) -> Callable[[Float[ndarray, "y x wave"]], QuadratureError]:
+    """The function from the error of a cube to its description: by how much it moves each latent, by
+    (J^T J + 1)^-1 J^T error over the standard deviation, is known where there is room for J, the slopes of the voxels
+    alone, of one part of the points."""
+    inverse_sigma, flat, covariance = np.asarray(posterior.likelihood.inverse_sigma), None, np.zeros((0, 0))
+    if is_dense(posterior.free.n_latent, posterior.likelihood.flux.size):
+        alone = dataclasses.replace(posterior, forward=next(iter(posterior.forward.in_parts())))
+        slopes = np.asarray(tangents_at(alone, latent).slopes)[0] * inverse_sigma
+        flat = slopes.reshape(len(slopes), -1)
+        covariance = np.linalg.inv(flat @ flat.T + np.eye(len(flat)))
 
+    def describe(error: Float[ndarray, "y x wave"]) -> QuadratureError:
+        used, shift = error[inverse_sigma > 0], None
+        if flat is not None:
+            moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
+            shift = dict(zip(posterior.free.labels, moved.tolist(), strict=True))
+        return QuadratureError(float(np.abs(used).max()), float(np.sqrt(np.mean(used**2))), shift, numbers)
 
-def _shifts(
-    posterior: Posterior, latent: Float[ndarray, " latent"]
-) -> Callable[[Float[ndarray, "y x wave"]], dict[str, float] | None]:
-    """The function from an error to (J^T J + 1)^-1 J^T error of every latent over its standard deviation, J being the
-    slopes of the voxels alone, of one part of the points; to None where there is no room for them."""
-    if not is_dense(posterior.free.n_latent, posterior.likelihood.flux.size):
-        return lambda error: None  # noqa: ARG005
-    alone = dataclasses.replace(posterior, forward=next(iter(posterior.forward.in_parts())))
-    slopes = np.asarray(tangents_at(alone, latent).slopes)[0] * np.asarray(posterior.likelihood.inverse_sigma)
-    flat = slopes.reshape(len(slopes), -1)
-    covariance = np.linalg.inv(flat @ flat.T + np.eye(len(flat)))
-
-    def shift(error: Float[ndarray, "y x wave"]) -> dict[str, float]:
-        moved = covariance @ (flat @ error.reshape(-1)) / np.sqrt(np.diag(covariance))
-        return dict(zip(posterior.free.labels, (float(own) for own in moved), strict=True))
-
-    return shift
+    return describe

@@ -41,7 +41,7 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     information_of_location,
     normal_scores,
 )
-from rubix_like.inference.posterior.fit_model import Free, Latent
+from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import (
     Modelled,
     Posterior,
@@ -67,13 +67,6 @@ Splits in which neighbours are on different sides (a checkerboard, every second 
 halves see the same error of a model."""
 
 
-class Halves(NamedTuple):
-    """Spaxels and bins of every half (1: in it), in the order of `HALVES`, both halves of one after the other."""
-
-    spaxels: Float[Array | ndarray, "half y x"]
-    bins: Float[Array | ndarray, "half wave"]
-
-
 class Splits(NamedTuple):
     """Names of both halves of each split of the data, and the voxels of every half, both of one after the other."""
 
@@ -81,17 +74,16 @@ class Splits(NamedTuple):
     masks: Sequence[Float[ndarray, "y x wave"]]
 
 
-def halves_of(light: Float[ndarray, "y x wave"]) -> Halves:
+def halves_of(light: Float[ndarray, "y x wave"]) -> Splits:
     """Halves that hold the same sum of squares of `light`, the model in units of the data's sigma."""
     square = np.asarray(light, np.float64) ** 2
     image, spectrum = square.sum(axis=2), square.sum(axis=(0, 1))
-    place = np.meshgrid(*[np.arange(size, dtype=float) for size in image.shape], indexing="ij")
-    first = [_first_half(order, image) for order in (place[1], place[0], -image)]
-    everywhere, always = np.ones_like(image), np.ones_like(spectrum)
-    bluer = _first_half(np.arange(len(spectrum), dtype=float), spectrum)
-    spaxels = [half for own in first for half in (own, 1 - own)] + [everywhere] * 2
-    bins = [always] * (2 * len(first)) + [bluer, 1 - bluer]
-    return Halves(np.stack(spaxels), np.stack(bins))
+    y, x = np.meshgrid(*[np.arange(size, dtype=float) for size in image.shape], indexing="ij")
+    halves = [_first_half(order, image)[:, :, None] for order in (x, y, -image)]
+    halves.append(_first_half(np.arange(len(spectrum), dtype=float), spectrum)[None, None])
+    return Splits(
+        HALVES, [np.broadcast_to(mask, light.shape).astype(light.dtype) for half in halves for mask in (half, 1 - half)]
+    )
 
 
 def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
@@ -196,11 +188,12 @@ class _Linear(NamedTuple):
     pull: Any = None
 
 
+@np.errstate(all="ignore")
 def measure_misfit(
     posterior: Posterior,
     latent: Latent,
     light: Float[Array | ndarray, "y x wave"],
-    halves: Halves | Splits,
+    splits: Splits,
     tests: Tests | None = None,
     followed: Vectors | None = None,
     locate: Locate | None = None,
@@ -208,17 +201,32 @@ def measure_misfit(
     """The sums of all tests, with the derivatives of the residuals; `light`: the model in units of sigma; `tests`: what
     makes them (None: `sums_of_tests`); `followed`: F of W = F F^T; `locate`: what finds regions to leave out. Not to be
     traced."""
-    normal = posterior.as_normal(jnp.asarray(latent))
+    normal, free = posterior.as_normal(jnp.asarray(latent)), posterior.free
     linear = jax.tree.map(np.asarray, _linear(normal, latent, tangents_at(posterior, latent)))
     linear = _of_distribution(linear, posterior, latent)
+    light, slopes, others = np.asarray(light), linear.columns.voxels, linear.others
+    whole = _half(linear, np.ones(light.shape, slopes.dtype))
+    information = np.array(whole.matrix)
+    for place in nuisance_places(free):
+        information[place, :] = information[:, place] = linear.of_scale[:, place]
+    precision = information + np.eye(len(slopes), dtype=slopes.dtype)
+    scale = np.sqrt(np.diagonal(precision))
+    try:
+        lower = np.linalg.cholesky(precision / np.outer(scale, scale))
+    except np.linalg.LinAlgError:
+        lower = np.full_like(precision, np.nan)
+    even = slopes.reshape(len(slopes), -1) / scale[:, None]
+    fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
+    if followed is not None and len(followed):
+        fitted = np.concatenate([fitted, followed.astype(fitted.dtype)])
+    others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
     inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
-    if isinstance(halves, Splits):
-        splits = halves
-    else:
-        both = zip(*map(np.asarray, halves), strict=True)
-        splits = Splits(HALVES, [spaxels[:, :, None] * bins for spaxels, bins in both])
-    with np.errstate(all="ignore"):
-        return _sums(linear, inverse_sigma, np.asarray(light), splits, posterior.free, tests, followed, locate)
+    sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
+    regions = () if locate is None else locate(sums)
+    parts = [_half(linear, mask) for mask in (*splits.masks, *(1 - region.voxels for region in regions))]
+    halves = DataHalf(*map(np.stack, zip(*parts, strict=True))) if parts else None
+    names = tuple(region.name for region in regions)
+    return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs, left_out=names)
 
 
 def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _Linear:
@@ -230,7 +238,7 @@ def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _
     used = np.asarray(likelihood.inverse_sigma) > 0
     residual = linear.residuals.voxels / root
     scores = np.where(used, normal_scores(errors, residual), 0.0)
-    slope = jax.grad(lambda own: jnp.sum(errors.log_density(own)))(jnp.asarray(residual))
+    slope = jax.grad(lambda values: jnp.sum(errors.log_density(values)))(jnp.asarray(residual))
     pull = np.where(used, (-np.asarray(slope)) / root, 0.0)
     of_scale = with_nuisance_information(jnp.asarray(linear.of_scale), posterior.free, jnp.asarray(latent), likelihood)
     residuals = linear.residuals._replace(voxels=scores)
@@ -239,67 +247,26 @@ def _of_distribution(linear: _Linear, posterior: Posterior, latent: Latent) -> _
 
 @jax.jit
 def _linear(posterior: Posterior, latent: Latent, group: Tangent) -> _Linear:
-    """From the tangents of the model there."""
     likelihood, noise_scale = posterior.likelihood, posterior.noise_scale(latent)
     tangent = jax.tree.map(lambda leaf: leaf[0], group)
     residuals, columns = columns_at(posterior, latent, tangent)
     design = None if likelihood.polynomial is None else likelihood.design(tangent.flux, noise_scale)
     others = jnp.zeros((0, *likelihood.flux.shape), columns.voxels.dtype)
     if likelihood.model_error is not None:
-        model_error, own_scale = likelihood.model_error, factor_of(noise_scale)
-        others = jax.vmap(lambda error: model_error.whiten(error / own_scale, own_scale))(model_error.held_out)
+        model_error, factor = likelihood.model_error, factor_of(noise_scale)
+        others = jax.vmap(lambda error: model_error.whiten(error / factor, factor))(model_error.held_out)
     empty = jnp.zeros((latent.shape[0], latent.shape[0]), columns.voxels.dtype)
     n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
     return _Linear(residuals, columns, design, others, with_scale_information(empty, posterior.free, latent, n_voxel))
 
 
-def _sums(
-    linear: _Linear,
-    inverse_sigma: Voxels,
-    light: Voxels,
-    splits: Splits,
-    free: Free,
-    tests: Tests | None,
-    followed: Vectors | None,
-    locate: Locate | None,
-) -> ResidualStatistics:
-    """The sums of residuals that are linear; `inverse_sigma`: 0 for voxels that are not fitted."""
-    slopes, others = linear.columns.voxels, linear.others
-    size = len(slopes)
-    whole = _half(linear, np.ones(light.shape, slopes.dtype))
-    information = np.array(whole.matrix)
-    for place in nuisance_places(free):
-        information[place, :] = information[:, place] = linear.of_scale[:, place]
-    precision = information + np.eye(size, dtype=slopes.dtype)
-    scale = np.sqrt(np.diagonal(precision))
-    lower = _root(precision / np.outer(scale, scale))
-    even = slopes.reshape(size, -1) / scale[:, None]
-    fitted = solve_triangular(lower, even, lower=True, check_finite=False).reshape(slopes.shape)
-    if followed is not None and len(followed):
-        fitted = np.concatenate([fitted, followed.astype(fitted.dtype)])
-    others = others - np.tensordot(products_of(fitted, others), fitted, axes=(0, 0))
-    sums = (tests or sums_of_tests)(linear.residuals.voxels, inverse_sigma, light, fitted, others, linear.design)
-    regions = () if locate is None else locate(sums)
-    parts = [_half(linear, mask) for mask in (*splits.masks, *(1 - region.voxels for region in regions))]
-    halves = DataHalf(*map(np.stack, zip(*parts, strict=True))) if parts else None
-    names = tuple(region.name for region in regions)
-    return sums._replace(whole=whole, halves=halves, information=information, pairs=splits.pairs, left_out=names)
-
-
-def _root(matrix: Float[ndarray, "latent latent"]) -> Float[ndarray, "latent latent"]:
-    """L with L L^T = matrix; NaN where there is none."""
-    try:
-        return np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return np.full_like(matrix, np.nan)
-
-
-def products_of(one: Float[ndarray, "n y x wave"], other: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
+def products_of(first: Float[ndarray, "n y x wave"], second: Float[ndarray, "m y x wave"]) -> Float[ndarray, "n m"]:
     """Products of all pairs, summed over the voxels."""
-    flat = [vectors.reshape(len(vectors), math.prod(vectors.shape[1:])) for vectors in (one, other)]
+    flat = [vectors.reshape(len(vectors), math.prod(vectors.shape[1:])) for vectors in (first, second)]
     return flat[0] @ flat[1].T
 
 
+@np.errstate(all="ignore")
 def measure_misfit_roughly(
     posterior: Posterior,
     latent: Latent,
@@ -311,19 +278,15 @@ def measure_misfit_roughly(
     number of what is fitted, so that less is found than there is. Not to be traced."""
     voxels = np.asarray(_voxels(posterior, latent, models_at(posterior, latent)))
     inverse_sigma, nothing = np.asarray(posterior.likelihood.inverse_sigma), np.zeros((0, *voxels.shape), voxels.dtype)
-    with np.errstate(all="ignore"):
-        sums = (tests or sums_of_tests)(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
-    alone = {name: _with_highest(of_set, np.asarray(n_free)) for name, of_set in sums.sets.items()}
-    return _with_highest(sums, np.asarray(n_free))._replace(sets=alone)
+    sums = (tests or sums_of_tests)(voxels, inverse_sigma, np.asarray(light), nothing, nothing, None)
 
+    def with_highest(sums: ResidualStatistics) -> ResidualStatistics:
+        """The sums with the largest correlations that a fit of so many numbers can leave."""
+        maps = {name: pairs._replace(mean=np.minimum(n_free, pairs.size)) for name, pairs in (sums.maps or {}).items()}
+        neighbours = sums.neighbours._replace(mean=np.minimum(n_free, sums.neighbours.size))
+        return sums._replace(neighbours=neighbours, maps=maps)
 
-def _with_highest(sums: ResidualStatistics, number: Float[ndarray, ""]) -> ResidualStatistics:
-    """The sums with the largest correlations that a fit of so many numbers can leave."""
-    maps = {
-        name: sums_of_map._replace(mean=np.minimum(number, sums_of_map.size))
-        for name, sums_of_map in (sums.maps or {}).items()
-    }
-    return sums._replace(neighbours=sums.neighbours._replace(mean=np.minimum(number, sums.neighbours.size)), maps=maps)
+    return with_highest(sums)._replace(sets={name: with_highest(of_set) for name, of_set in sums.sets.items()})
 
 
 @jax.jit
@@ -354,6 +317,17 @@ def _half(linear: _Linear, mask: Voxels) -> DataHalf:
     )
 
 
+class _Whitened(NamedTuple):
+    """Residuals, and the parts of their covariance C: the vectors that the fit follows (of J A^-1 J^T and W), U, D, and
+    D (D^T D + 1)^-1."""
+
+    voxels: Voxels
+    fitted: Vectors
+    others: Others
+    design: Design | None
+    smoother: Design | None
+
+
 def sums_of_tests(
     voxels: Voxels,
     inverse_sigma: Voxels,
@@ -365,63 +339,45 @@ def sums_of_tests(
     """The sums of all tests of residuals; `fitted`: L^-1 J with L L^T = A (and what weights follow), `light`: the model
     in units of sigma, whose inverse is 0 for voxels that are not fitted; halves are left out."""
     real = (inverse_sigma > 0).astype(voxels.dtype)
-    smooth = None if design is None else _smooth(design)
-    neighbours = [_neighbours(axis, voxels, real, fitted, others, design, smooth) for axis in (-3, -2, -1)]
-    count = np.sum(real)
-    variance = real - np.sum(fitted**2, axis=0)
-    if design is not None and smooth is not None:
-        variance = variance - np.einsum("yxwi,yxwi->yxw", design, smooth)
+    variance, smoother = real - np.sum(fitted**2, axis=0), None
+    if design is not None:
+        square = np.einsum("yxwi,yxwj->yxij", design, design, optimize=True)
+        normal = square + np.eye(design.shape[-1], dtype=design.dtype)
+        smoother = np.swapaxes(np.linalg.solve(normal, np.swapaxes(design, 2, 3)), 2, 3)
+        variance = variance - np.einsum("yxwi,yxwi->yxw", design, smoother)
+    data = _Whitened(voxels, fitted, others, design, smoother)
+    neighbours = [_neighbours(axis, data, real) for axis in (-3, -2, -1)]
     products = products_of(others, others)
     left = np.maximum(np.sum(variance), 0.0)
-    chi_square = TestSum(np.sum(voxels**2), left, 2 * left, count)
-    light, shapes = light * real, line_shapes(light, inverse_sigma)
-    squares, maps = _of_shapes(light, shapes, voxels, fitted, others, design, smooth)
-    squares["sums of the bins"] = _collapsed(voxels, real, (0, 1), fitted, others, design, smooth)
+    chi_square = TestSum(np.sum(voxels**2), left, 2 * left, np.sum(real))
+    light = light * real
+    shapes = {"light": light, **dict(zip(SHAPES, line_shapes(light, inverse_sigma), strict=True))}
+    squares = {f"{name} of the spaxels": _collapsed(data, shapes[name], (2,)) for name in SHAPES}
+    squares["sums of the bins"] = _collapsed(data, real, (0, 1))
+    maps = {f"map of the {name}": _neighbours_left(data, shape, (2,)) for name, shape in shapes.items()}
+    maps["spectrum of the light"] = _neighbours_left(data, light, (0, 1))
+    bins = np.polynomial.legendre.legvander(np.linspace(-1, 1, light.shape[2]), min(_DEGREES, light.shape[2]) - 1)
+    slow_maps, smooth = _slow_maps(np.sum(light**2, axis=2)), dict[str, TestSum]()
+    for name, template in {"sums": real, **shapes}.items():
+        smooth[f"smooth map of the {name}"] = _along(data, template, slow_maps[..., None], (2,))
+        smooth[f"smooth spectrum of the {name}"] = _along(data, template, bins.T[:, None, None, :], (0, 1))
     return ResidualStatistics(
         chi_square=with_others(chi_square, products, products),
         neighbours=TestSum(*(np.stack(column) for column in zip(*[sums for sums, _ in neighbours], strict=True))),
         agreeing=np.stack([agreeing for _, agreeing in neighbours]),
-        spaxels=_collapsed(voxels, light, (2,), fitted, others, design, smooth),
-        bins=_collapsed(voxels, light, (0, 1), fitted, others, design, smooth),
+        spaxels=_collapsed(data, light, (2,)),
+        bins=_collapsed(data, light, (0, 1)),
         whole=None,
         halves=None,
         squares=squares,
         maps=maps,
-        smooth=_smooth_tests(
-            light,
-            {"sums": real, "light": light, **dict(zip(SHAPES, shapes, strict=True))},
-            voxels,
-            fitted,
-            others,
-            design,
-            smooth,
-        ),
+        smooth={name: sums for name, sums in smooth.items() if sums.size > 0},
         ranges={
-            f"{name} of a range of bins": _largest_of_ranges(template, voxels, fitted, others)
+            f"{name} of a range of bins": _largest_of_ranges(data, template)
             for name, template in (("sum", real), ("light", light))
         },
         left=ResidualCube(voxels, np.maximum(variance + np.sum(others**2, axis=0) / max(len(others), 1), 0.0)),
     )
-
-
-def _of_shapes(
-    light: Voxels,
-    shapes: Float[ndarray, "shape y x wave"],
-    voxels: Voxels,
-    fitted: Vectors,
-    others: Others,
-    design: Design | None,
-    smooth: Design | None,
-) -> tuple[dict[str, TestSum], dict[str, TestSum]]:
-    """Squares and maps of what is left of each shape in every spaxel, and the spectrum of the light."""
-    squares = {
-        f"{name} of the spaxels": _collapsed(voxels, shape, (2,), fitted, others, design, smooth)
-        for name, shape in zip(SHAPES, shapes, strict=True)
-    }
-    named = zip(("light", *SHAPES), (light, *shapes), strict=True)
-    maps = {f"map of the {name}": _map(shape, voxels, fitted, others) for name, shape in named}
-    maps["spectrum of the light"] = _spectrum(light, voxels, fitted, others, design, smooth)
-    return squares, maps
 
 
 def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y x wave"]:
@@ -466,13 +422,28 @@ def _unit(template: Voxels, over: tuple[int, ...]) -> tuple[Voxels, Float[ndarra
     return np.where(some, template / np.where(some, norm, 1.0), 0.0), some.astype(template.dtype)
 
 
-def _map(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> TestSum:
-    """Products of neighbouring spaxels, along both axes, of what is left of a shape in each of them."""
-    weight, some = _unit(template, (2,))
-    seen = np.sum(weight * voxels, axis=2, keepdims=True)
-    own, other = (np.sum(weight * vectors, axis=3, keepdims=True) for vectors in (fitted, others))
-    along = [_neighbours(axis, seen, some, own, other, None, None)[0] for axis in (-3, -2)]
-    return TestSum(*(np.sum(own) for own in zip(*along, strict=True)))
+def _neighbours_left(data: _Whitened, template: Voxels, over: tuple[int, ...]) -> TestSum:
+    """Products of neighbouring spaxels along both axes (`over` bins), or bins (`over` spaxels), of what is left of a
+    template in each of them."""
+    weight, some = _unit(template, over)
+    below = tuple(axis + 1 for axis in over)
+    left = _Whitened(
+        np.sum(weight * data.voxels, axis=over, keepdims=True),
+        np.sum(weight * data.fitted, axis=below, keepdims=True),
+        np.sum(weight * data.others, axis=below, keepdims=True),
+        None,
+        None,
+    )
+    if over == (2,):
+        along_both = [_neighbours(axis, left, some)[0] for axis in (-3, -2)]
+        return TestSum(*(np.sum(column) for column in zip(*along_both, strict=True)))
+    if data.design is not None and data.smoother is not None:  # the coefficients of all spaxels as those of one
+        design, smoother = (
+            np.moveaxis(weight[..., None] * part, 2, 0).reshape(1, 1, part.shape[2], -1)
+            for part in (data.design, data.smoother)
+        )
+        left = left._replace(design=design, smoother=smoother)
+    return _neighbours(-1, left, some)[0]
 
 
 _DEGREES = 8
@@ -485,46 +456,26 @@ _FOLLOWED = 0.1
 """Variance of a template of unit length, if the model is true, below which the fit follows it."""
 
 
-def _smooth_tests(
-    light: Voxels,
-    templates: Mapping[str, Voxels],
-    voxels: Voxels,
-    fitted: Vectors,
-    others: Others,
-    design: Design | None,
-    smooth: Design | None,
-) -> dict[str, TestSum]:
-    """chi^2 along templates times polynomials of the bins, and of the spaxels, by the test's name; without those that
-    the fit follows."""
-    bins = np.polynomial.legendre.legvander(np.linspace(-1, 1, light.shape[2]), min(_DEGREES, light.shape[2]) - 1)
-    maps, found = _slow_maps(np.sum(light**2, axis=2)), dict[str, TestSum]()
-    rest = (voxels, fitted, others, design, smooth)
-    for name, template in templates.items():
-        found[f"smooth map of the {name}"] = _along(template, maps[..., None], (2,), *rest)
-        found[f"smooth spectrum of the {name}"] = _along(template, bins.T[:, None, None, :], (0, 1), *rest)
-    return {name: sums for name, sums in found.items() if sums.size > 0}
-
-
-def _largest_of_ranges(template: Voxels, voxels: Voxels, fitted: Vectors, others: Others) -> TestSum:
+def _largest_of_ranges(data: _Whitened, template: Voxels) -> TestSum:
     """The largest square, over its variance, of the residuals along a template in a range of bins, of as many ranges as
     there are terms. Continua of single spaxels would make the variance smaller."""
-
     template = template.astype(np.float64)
-
-    def summed(vectors: Float[ndarray, "n y x wave"]) -> Float[ndarray, "n _"]:
-        spectra = np.sum(vectors, axis=(1, 2))[:, some]
-        return np.cumsum(np.concatenate([np.zeros((len(spectra), 1)), spectra], axis=1), axis=1)
-
     some = np.sum(template**2, axis=(0, 1)) > 0
-    parts = [
-        summed(own) for own in ((template**2)[None], (template * voxels)[None], template * fitted, template * others)
-    ]
+    sums = []
+    for vectors in (
+        (template**2)[None],
+        (template * data.voxels)[None],
+        template * data.fitted,
+        template * data.others,
+    ):
+        spectra = np.sum(vectors, axis=(1, 2))[:, some]
+        sums.append(np.cumsum(np.concatenate([np.zeros((len(spectra), 1)), spectra], axis=1), axis=1))
     largest, count = 0.0, 0
     for length in lengths_of_ranges(int(some.sum())):
-        square, seen, followed, deviations = (own[:, length:] - own[:, :-length] for own in parts)
-        variance = square[0] - np.sum(followed**2, axis=0) + np.sum(deviations**2, axis=0) / max(len(others), 1)
+        square, residual, followed, deviations = (before[:, length:] - before[:, :-length] for before in sums)
+        variance = square[0] - np.sum(followed**2, axis=0) + np.sum(deviations**2, axis=0) / max(len(deviations), 1)
         known = variance > _FOLLOWED * square[0]
-        largest = max(largest, float(np.max(seen[0, known] ** 2 / variance[known], initial=0.0)))
+        largest = max(largest, float(np.max(residual[0, known] ** 2 / variance[known], initial=0.0)))
         count += int(known.sum())
     return TestSum(largest, 1.0, 2.0, float(count))
 
@@ -544,69 +495,36 @@ def _slow_maps(square: Float[ndarray, "y x"]) -> Float[ndarray, "factor y x"]:
 
 
 def _along(
-    template: Voxels,
-    factors: Float[ndarray, "factor _ _ _"],
-    over: tuple[int, ...],
-    voxels: Voxels,
-    fitted: Vectors,
-    others: Others,
-    design: Design | None,
-    smooth: Design | None,
+    data: _Whitened, template: Voxels, factors: Float[ndarray, "factor _ _ _"], over: tuple[int, ...]
 ) -> TestSum:
-    """chi^2 of the residuals along a template times each of some factors, which are constant along the axes `over`; NaN
-    where residuals or derivatives are not finite."""
+    """chi^2 of the residuals along a template times each of some factors, which are constant along the axes `over`,
+    without combinations that the fit follows; NaN where residuals or derivatives are not finite."""
     template = template.astype(np.float64)  # combinations that are none but for rounding are found by their size
-
-    def projected(vectors: Float[ndarray, "n y x wave"]) -> Float[ndarray, "_ n"]:
-        collapsed = np.sum(template * vectors, axis=tuple(axis + 1 for axis in over), keepdims=True)
-        return products_of(factors, collapsed)
-
-    seen, gram = (
-        projected(voxels[None])[:, 0],
-        products_of(factors * np.sum(template**2, axis=over, keepdims=True), factors),
+    below = tuple(axis + 1 for axis in over)
+    residual, followed, deviations = (
+        products_of(factors, np.sum(template * vectors, axis=below, keepdims=True))
+        for vectors in (data.voxels[None], data.fitted, data.others)
     )
-    followed, deviations = projected(fitted), projected(others)
-    covariance = gram - followed @ followed.T + deviations @ deviations.T / max(len(others), 1)
-    if design is not None and smooth is not None:
+    gram = products_of(factors * np.sum(template**2, axis=over, keepdims=True), factors)
+    covariance = gram - followed @ followed.T + deviations @ deviations.T / max(len(data.others), 1)
+    if data.design is not None and data.smoother is not None:
         parts = [
             np.einsum("kyxw,yxw,yxwi->kyxi", factors, template, part, optimize=True)
             if over == (0, 1)
             else np.einsum("kyxw,yxi->kyxi", factors, np.einsum("yxw,yxwi->yxi", template, part))
-            for part in (design, smooth)
+            for part in (data.design, data.smoother)
         ]
         covariance = covariance - np.einsum("kyxi,lyxi->kl", *parts, optimize=True)
-    if not (np.isfinite(seen).all() and np.isfinite(covariance).all()):
+    if not (np.isfinite(residual).all() and np.isfinite(covariance).all()):
         return TestSum(float("nan"), 1.0, 2.0, 1.0)
     square, axes = np.linalg.eigh(gram)
     some = square > _NOTHING * max(float(square.max()), 1e-300)
     even = axes[:, some] / np.sqrt(square[some])
     variance, directions = np.linalg.eigh(even.T @ covariance @ even)
     left = variance > _FOLLOWED
-    value = float(np.sum((directions.T @ even.T @ seen)[left] ** 2 / variance[left]))
+    value = float(np.sum((directions.T @ even.T @ residual[:, 0])[left] ** 2 / variance[left]))
     degrees = float(np.sum(left))
     return TestSum(value, degrees, 2 * degrees, degrees)
-
-
-def _in_one_row(design: Design) -> Float[ndarray, "_ _ wave coefficient"]:
-    """The coefficients of all spaxels as those of one."""
-    return np.moveaxis(design, 2, 0).reshape(1, 1, design.shape[2], -1)
-
-
-def _spectrum(
-    light: Voxels, voxels: Voxels, fitted: Vectors, others: Others, design: Design | None, smooth: Design | None
-) -> TestSum:
-    """Products of neighbouring bins of the light that is left in each, over all spaxels."""
-    weight, some = _unit(light, (0, 1))
-    seen = np.sum(weight * voxels, axis=(0, 1), keepdims=True)
-    below = [np.sum(weight * vectors, axis=(1, 2), keepdims=True) for vectors in (fitted, others)]
-    continua = [None if part is None else _in_one_row(weight[..., None] * part) for part in (design, smooth)]
-    return _neighbours(-1, seen, some, below[0], below[1], *continua)[0]
-
-
-def _smooth(design: Design) -> Design:
-    """D (D^T D + 1)^-1 of every spaxel."""
-    normal = np.einsum("yxwi,yxwj->yxij", design, design, optimize=True) + np.eye(design.shape[-1], dtype=design.dtype)
-    return np.swapaxes(np.linalg.solve(normal, np.swapaxes(design, 2, 3)), 2, 3)
 
 
 def with_others(sums: TestSum, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> TestSum:
@@ -620,15 +538,7 @@ def with_others(sums: TestSum, products: Float[ndarray, "draw draw"], identity: 
     return sums._replace(mean=sums.mean + mean, variance=sums.variance + extra, of_particles=extra)
 
 
-def _neighbours(
-    axis: int,
-    voxels: Voxels,
-    real: Voxels,
-    fitted: Vectors,
-    others: Others,
-    design: Design | None,
-    smooth: Design | None,
-) -> tuple[TestSum, Any]:
+def _neighbours(axis: int, data: _Whitened, real: Voxels) -> tuple[TestSum, Any]:
     """Products of neighbours along an axis (counted from the last), and how many pairs have the same sign.
 
     The variance is that of residuals which are independent and as likely positive as negative, whatever their size,
@@ -642,69 +552,51 @@ def _neighbours(
         return np.moveaxis(np.moveaxis(array, along, 0)[1:], 0, along)
 
     pairs = first(real) * second(real)
-    product = first(voxels) * second(voxels) * pairs
-    followed = np.einsum("nyxw,nyxw,yxw->", first(fitted), second(fitted), pairs)
-    if axis == -1 and design is not None and smooth is not None:
-        followed += np.einsum("yxwi,yxwi->", first(design, -2), second(smooth, -2))
-    crossed = products_of(first(others) * pairs, second(others))
-    identity = products_of(others, others)
+    product = first(data.voxels) * second(data.voxels) * pairs
+    followed = np.einsum("nyxw,nyxw,yxw->", first(data.fitted), second(data.fitted), pairs)
+    if axis == -1 and data.design is not None and data.smoother is not None:
+        followed += np.einsum("yxwi,yxwi->", first(data.design, -2), second(data.smoother, -2))
+    crossed = products_of(first(data.others) * pairs, second(data.others))
     count = np.sum(pairs)
     sums = TestSum(np.sum(product), -followed, np.maximum(np.sum(product**2), count), count)
-    return with_others(sums, 0.5 * (crossed + crossed.T), identity), np.sum(product > 0, dtype=product.dtype)
+    sums = with_others(sums, 0.5 * (crossed + crossed.T), products_of(data.others, data.others))
+    return sums, np.sum(product > 0, dtype=product.dtype)
 
 
-def _collapsed(
-    voxels: Voxels,
-    light: Voxels,
-    over: tuple[int, ...],
-    fitted: Vectors,
-    others: Others,
-    design: Design | None,
-    smooth: Design | None,
-) -> TestSum:
+def _collapsed(data: _Whitened, light: Voxels, over: tuple[int, ...]) -> TestSum:
     """Squares of the residual light of every spaxel (`over` bins) or bin (`over` spaxels), each of unit variance: the
     sum of residuals times a weight, the model's light divided by the root of its sum of squares."""
-    norm = np.sqrt(np.sum(light**2, axis=over, keepdims=True))
-    weight = np.where(norm > 0, light / np.where(norm > 0, norm, 1), 0.0)
-    below = tuple(own + 1 for own in over)
-    seen = (np.sum(weight * voxels, axis=over)).reshape(-1)
-    size = seen.shape[0]
-    own_fitted, own_others = (
-        np.sum(weight * vectors, axis=below).reshape(vectors.shape[0], size) for vectors in (fitted, others)
+    weight, some = _unit(light, over)
+    light_left = np.sum(weight * data.voxels, axis=over)
+    fitted, others = (
+        np.sum(weight * vectors, axis=tuple(axis + 1 for axis in over)).reshape(len(vectors), light_left.size)
+        for vectors in (data.fitted, data.others)
     )
-    followed, square = np.sum(own_fitted**2), np.sum((own_fitted @ own_fitted.T) ** 2)
-    count = np.sum(norm > 0, dtype=voxels.dtype)
-    mean, variance = count - followed, 2 * (count - 2 * followed + square)
-    if design is not None and smooth is not None:
-        parts = [np.sum(weight[..., None] * part, axis=over) for part in (design, smooth)]
-        mean -= np.sum(parts[0] * parts[1]) if over == (2,) else np.sum(weight[..., None] ** 2 * design * smooth)
-    products = own_others @ own_others.T
-    return with_others(TestSum(np.sum(seen**2), np.maximum(mean, 0.0), variance, count), products, products)
-
-
-_TWO = 2
-"""Sets that are compared with each other; of more each with all others."""
+    count, followed = np.sum(some, dtype=data.voxels.dtype), np.sum(fitted**2)
+    mean, variance = count - followed, 2 * (count - 2 * followed + np.sum((fitted @ fitted.T) ** 2))
+    if data.design is not None and data.smoother is not None:
+        if over == (2,):
+            design, smoother = (np.sum(weight[..., None] * part, axis=2) for part in (data.design, data.smoother))
+            mean -= np.sum(design * smoother)
+        else:
+            mean -= np.sum(weight[..., None] ** 2 * data.design * data.smoother)
+    products = others @ others.T
+    return with_others(TestSum(np.sum(light_left**2), np.maximum(mean, 0.0), variance, count), products, products)
 
 
 def splits_of_sets(sets: Sequence[FittedSet], light: Voxels) -> Splits:
-    """Each set and the others, and the halves of each set by the light of its own model (in units of sigma)."""
-    pairs, masks = list[tuple[str, str]](), list[Voxels]()
-
-    def add(own: FittedSet, part: Voxels, pair: tuple[str, str]) -> None:
-        row = _in_row(own, part, light.size)
-        masks.extend([row, 1 - row])
-        pairs.append(pair)
-
-    for number, own in enumerate(sets[: len(sets) if len(sets) > _TWO else len(sets) - 1]):
-        other = sets[number + 1].name if len(sets) == _TWO else "all others"
-        add(own, np.ones(own.shape), (own.name, other))
-    for own in sets:
-        image, bins = map(np.asarray, halves_of(own.unpacked(light)))
-        for first, pair in zip(range(0, len(image), 2), HALVES, strict=True):
-            part = image[first][:, :, None] * bins[first]
+    """Each set and the others (of two the first alone), and the halves of each set by the light of its own model (in
+    units of sigma)."""
+    compared = sets if len(sets) > 2 else sets[:-1]
+    other = sets[1].name if len(sets) == 2 else "all others"
+    parts = [(data_set, np.ones(data_set.shape), (data_set.name, other)) for data_set in compared]
+    for data_set in sets:
+        halves = halves_of(data_set.unpacked(light))
+        for part, pair in zip(halves.masks[::2], halves.pairs, strict=True):
             if 0 < part.sum() < part.size:
-                add(own, part, (f"{pair[0]} half of {own.name}", "all else"))
-    return Splits(tuple(pairs), masks)
+                parts.append((data_set, part, (f"{pair[0]} half of {data_set.name}", "all else")))
+    rows = [_in_row(data_set, part, light.size) for data_set, part, _ in parts]
+    return Splits(tuple(pair for *_, pair in parts), [mask for row in rows for mask in (row, 1 - row)])
 
 
 def _in_row(data_set: FittedSet, part: Voxels, size: int) -> Voxels:
@@ -741,15 +633,9 @@ def sums_of_sets(
 ) -> ResidualStatistics:
     """chi^2 of all voxels, and all sums of each set, as `sums_of_tests` makes them."""
     del design  # sets have no continua of single spaxels
+    parts = (voxels, inverse_sigma, light, fitted, others)
     alone = {
-        data_set.name: sums_of_tests(
-            data_set.unpacked(voxels),
-            data_set.unpacked(inverse_sigma),
-            data_set.unpacked(light),
-            data_set.unpacked(fitted),
-            data_set.unpacked(others),
-            None,
-        )
+        data_set.name: sums_of_tests(*(data_set.unpacked(part) for part in parts), None)  # pyright: ignore
         for data_set in sets
     }
     real = (inverse_sigma > 0).astype(voxels.dtype)

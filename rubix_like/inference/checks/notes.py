@@ -1,6 +1,7 @@
 """Checks before a fit, and notes after it that its reader should know before the numbers are used."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -26,7 +27,7 @@ from rubix_like.inference.posterior.posterior import (
     tangents,
 )
 from rubix_like.inference.search.optimisers import LEAST_SQUARES
-from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.search.search_state import AS_LIKELY, SearchState
 from rubix_like.physics.plausibility import implausible_mass
 from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report, silent
@@ -95,19 +96,19 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[Note, 
                 f"(of a file: fit.data_units; in Python: flux and variance with their units) or of fit.sigma"
             )
     notes, sources = [], posterior.forward.main.tables.paint
-    for parameter, own in zip(free.parameters, free.split(dead).values(), strict=True):
-        if own.all():
+    for parameter, without in zip(free.parameters, free.split(dead).values(), strict=True):
+        if without.all():
             raise ConfigError(
                 f"fit.free.{parameter.name}: expected a parameter that changes the voxels that are fitted, got one "
                 f"without any effect on them{_hint(parameter.name, sources)}; leave it out of fit.free, or change what "
                 f"hides it"
             )
-        if own.any():
+        if without.any():
             notes.append(
                 Note(
                     "fit.no_effect",
-                    f"{parameter.name}: {np.count_nonzero(own)} of {own.size} values have no effect on the voxels that "
-                    f"are fitted{_hint(parameter.name, sources)}, and stay as their prior has them",
+                    f"{parameter.name}: {np.count_nonzero(without)} of {without.size} values have no effect on the "
+                    f"voxels that are fitted{_hint(parameter.name, sources)}, and stay as their prior has them",
                     WARNING,
                 )
             )
@@ -180,9 +181,6 @@ def _effect(posterior: Posterior, latent: Latent, key: Array) -> Float[Array, " 
     return pull(jax.random.normal(key, residual.shape, residual.dtype))[0]
 
 
-AS_LIKELY: float = 4.5
-"""Largest difference of the losses of two optima that are both told: the density is 1 % there, as at 3 sigma."""
-
 FAR: float = 5.0
 """Distance, in standard deviations of a latent, of two places that are not the same."""
 
@@ -229,7 +227,7 @@ def other_optima(
     places: list[tuple[ndarray, list[int]]] = [(np.asarray(best), [])]
     for number in near[np.argsort(excess[near], kind="stable")]:
         latent = starts.latent[number]
-        same = [own for place, own in places if not _apart(latent, place, laplace).any()]
+        same = [numbers for place, numbers in places if not _apart(latent, place, laplace).any()]
         if same:
             same[0].append(int(number))
         else:
@@ -247,8 +245,8 @@ def other_optima(
     )
 
 
-def _apart(one: ndarray, other: ndarray, laplace: Laplace) -> ndarray:
-    return np.abs(one - other) > FAR * laplace.sigma
+def _apart(latent: ndarray, other: ndarray, laplace: Laplace) -> ndarray:
+    return np.abs(latent - other) > FAR * laplace.sigma
 
 
 UNDETERMINED: float = 0.9
@@ -392,17 +390,12 @@ def notes_on_spread(
         words = listed(f"{free.labels[i]} and {free.labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
         notes.append(Note("fit.correlated", f"determined together only (correlation): {words}"))
     explained = np.argwhere(np.triu(np.abs(correlation) > EXPLAINED, k=1))
-    for i, j in explained:
-        notes += _why_together(free.labels[i], free.labels[j], float(correlation[i, j]))
-    return notes
-
-
-def _why_together(label: str, other: str, correlation: float) -> Iterator[Note]:
-    """Notes on the known reason for a correlation of two parameters."""
-    for first, second, why in _TOGETHER:
-        for left, right in ((label, other), (other, label)):
+    for (i, j), (first, second, why) in itertools.product(explained, _TOGETHER):
+        for left, right in ((free.labels[i], free.labels[j]), (free.labels[j], free.labels[i])):
             if left.endswith(first) and right.endswith(second):
-                yield Note("fit.degenerate", f"{left} and {right} (correlation {correlation:+.2f}): {why}")
+                text = f"{left} and {right} (correlation {correlation[i, j]:+.2f}): {why}"
+                notes.append(Note("fit.degenerate", text))
+    return notes
 
 
 def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[Note]:

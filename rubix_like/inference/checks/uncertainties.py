@@ -181,7 +181,7 @@ def information(
 
 @jax.jit
 def _matrices(posterior: SquaredLoss, latent: Group) -> Float[Array, "start latent latent"]:
-    return over_starts(lambda own, at: normal_equations(own, at)[0], posterior, latent)
+    return over_starts(lambda shared, at: normal_equations(shared, at)[0], posterior, latent)
 
 
 @jax.jit
@@ -222,8 +222,15 @@ def drawn_latents(
         return best + generator.standard_normal((count, len(best))) @ np.linalg.cholesky(covariance).T
     target = _Target.of(free, best, covariance, bent)
     chains = max(count, 4 * target.size) if target.size <= _MOST_TOGETHER else count
-    own = _chains(target, _first(target, chains, generator), generator)[:count]
-    return _with_rest(best, covariance, bent, (own, target.scaled(own)[0]), generator)
+    latent = _chains(target, _first(target, chains, generator), generator)[:count]
+    found = np.empty((count, len(best)))
+    found[:, bent] = latent
+    if not bent.all():  # the others are normal given these
+        regression = np.linalg.solve(covariance[np.ix_(bent, bent)], covariance[np.ix_(bent, ~bent)])
+        rest = covariance[np.ix_(~bent, ~bent)] - covariance[np.ix_(~bent, bent)] @ regression
+        noise = generator.standard_normal((count, len(rest))) @ np.linalg.cholesky(rest).T
+        found[:, ~bent] = best[~bent] + target.scaled(latent)[0] @ regression + noise
+    return found
 
 
 def _bent(
@@ -268,7 +275,6 @@ class _Target:
         covariance: Float[ndarray, "latent latent"],
         bent: Bool[ndarray, " latent"],
     ) -> "_Target":
-        """From what a fit knows."""
         own, inner = np.asarray(free.own_normals(best)), covariance[np.ix_(bent, bent)]
         reach = float(max(_FURTHEST, np.abs(own).max() + 1))
         grid = np.linspace(-reach, reach, round(2 * reach / _SPACING) + 1)
@@ -288,7 +294,6 @@ class _Target:
 
     @property
     def size(self) -> int:
-        """How many."""
         return len(self.best)
 
     def scaled(self, latent: Float[ndarray, "chain bent"]) -> tuple[ndarray, ndarray]:
@@ -314,10 +319,10 @@ class _Target:
 def _first(target: _Target, chains: int, generator: np.random.Generator) -> Float[ndarray, "chain bent"]:
     """Starts of chains: normal in the values, or in the latents where that is outside a prior."""
     normal = generator.standard_normal((chains, target.size)) @ target.half.T
-    wanted, grid = normal @ target.mixing.T, np.linspace(-target.reach, target.reach, target.table.shape[1] + 1)[:-1]
-    pairs = zip(wanted.T, target.table[3].T, strict=True)
-    own = np.stack([np.interp(one, nodes, grid, left=np.nan, right=np.nan) for one, nodes in pairs], axis=1)
-    bent = own @ target.unmixing.T
+    grid = np.linspace(-target.reach, target.reach, target.table.shape[1] + 1)[:-1]
+    pairs = zip((normal @ target.mixing.T).T, target.table[3].T, strict=True)
+    normals = [np.interp(scaled, nodes, grid, left=np.nan, right=np.nan) for scaled, nodes in pairs]
+    bent = np.stack(normals, axis=1) @ target.unmixing.T
     usable = np.asarray((np.isfinite(bent) & (np.abs(bent) < 0.5 * target.reach)).all(axis=1))
     return np.where(usable[:, None], bent, target.best + normal)
 
@@ -325,7 +330,6 @@ def _first(target: _Target, chains: int, generator: np.random.Generator) -> Floa
 def _chains(
     target: _Target, latent: Float[ndarray, "chain bent"], generator: np.random.Generator
 ) -> Float[ndarray, "chain bent"]:
-    """Ends of chains that began at these latents."""
     half, step = target.half, _STEP
     for number in range(_ROUNDS):
         if number and target.size <= _MOST_TOGETHER:
@@ -363,30 +367,6 @@ def _moved(
     return np.where(accepted[:, None], place, latent), float(accepted.mean())
 
 
-def _with_rest(
-    best: Float[ndarray, " latent"],
-    covariance: Float[ndarray, "latent latent"],
-    bent: Bool[ndarray, " latent"],
-    drawn: tuple[Float[ndarray, "count bent"], Float[ndarray, "count bent"]],
-    generator: np.random.Generator,
-) -> Float[ndarray, "count latent"]:
-    """All latents of the bent ones and their u: the others are normal given these."""
-    latent, scaled = drawn
-    found = np.empty((len(latent), len(best)))
-    found[:, bent] = latent
-    if bent.all():
-        return found
-    regression = np.linalg.solve(covariance[np.ix_(bent, bent)], covariance[np.ix_(bent, ~bent)])
-    rest = covariance[np.ix_(~bent, ~bent)] - covariance[np.ix_(~bent, bent)] @ regression
-    noise = generator.standard_normal((len(latent), len(rest))) @ np.linalg.cholesky(rest).T
-    found[:, ~bent] = best[~bent] + scaled @ regression + noise
-    return found
-
-
-LAPLACE: str = "Laplace"
-"""The method without a sampler."""
-
-
 @dataclass(frozen=True)
 class Evidence:
     """ln Z of the data that were fitted, each voxel a density in (1e-20 erg/s/cm2/Angstrom)^-1.
@@ -416,7 +396,7 @@ def laplace_evidence(posterior: Posterior, laplace: Laplace | None, loss: float)
     if not sign > 0:
         return None
     found = normalisation_at(posterior, laplace.latent) - loss - 0.5 * float(log_determinant)
-    return Evidence(found, float("nan"), LAPLACE)
+    return Evidence(found, float("nan"), "Laplace")
 
 
 def solves_for_populations(posterior: Posterior) -> bool:
@@ -477,14 +457,11 @@ def follow(posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int) 
     places, loss, slope, determinant = (
         np.array([getattr(node, name) for node in nodes]) for name in ("at", "loss", "slope", "log_determinant")
     )
-    losses_between, determinants_between = (
-        CubicHermiteSpline(places, loss, slope),
-        PchipInterpolator(places, determinant),
-    )
+    loss_between = CubicHermiteSpline(places, loss, slope)
+    determinant_between = PchipInterpolator(places, determinant)
 
     def log_density(at: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
-        """Between the nodes the loss follows its slopes."""
-        return -losses_between(at) - 0.5 * determinants_between(at)
+        return -loss_between(at) - 0.5 * determinant_between(at)
 
     rough = np.linspace(places[0], places[-1], _ROUGH)
     known = log_density(rough)
@@ -542,10 +519,7 @@ _BEYOND = 1e-6
 _OF_AXES = (0.0, 90.0, 180.0)
 """Inclinations (deg) beyond which the same ones come again, seen from the other side."""
 
-_SAME_ANGLE = 1e-3
-"""deg."""
-
-_TURN = 360.0
+_SAME_ANGLE, _TURN = 1e-3, 360.0
 """deg."""
 
 _Which = Bool[ndarray | np.bool_, "..."]
@@ -605,8 +579,9 @@ class Edges:
     def reach(self, free: Free, number: int, probability: float) -> Reach:
         """The values that hold this probability: up to the prior's end where the posterior lies against it, else with
         as much below as above."""
-        own = int(self.index[number])
-        return reach_by(lambda share: _value(free, own, self.quantile(number, share)), ends_of(free, own), probability)
+        index = int(self.index[number])
+        ends = ends_of(free, index)
+        return reach_by(lambda share: _value(free, index, self.quantile(number, share)), ends, probability)
 
 
 def check_probability(place: str, probability: float) -> None:
@@ -665,8 +640,10 @@ def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edg
     """
     limited = np.concatenate([np.full(parameter.size, is_limited(parameter.prior)) for parameter in free.parameters])
     beyond = np.abs(latent) >= np.where(latent < 0, edges_from(free, -1), edges_from(free, 1))
-    far = np.flatnonzero(limited & beyond)
-    return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
+    far = (int(index) for index in np.flatnonzero(limited & beyond))
+    return np.array(
+        [index for index in far if np.isfinite(_value(free, index, np.copysign(np.inf, latent[index])))], int
+    )
 
 
 def edges_from(free: Free, sign: int) -> Float[ndarray, " latent"]:
@@ -742,7 +719,6 @@ def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[Note]:
 
 
 def _value(free: Free, index: int, latent: float) -> float:
-    """The value of one latent."""
     for parameter in free.parameters:
         if index < parameter.size:
             return float(np.ravel(parameter.prior.value(np.full(parameter.shape, latent)))[index])

@@ -5,6 +5,7 @@ far values move without a part of the data, and by how much uncertainties are to
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -76,8 +77,7 @@ _BEYOND_NOISE = 3.0
 """Smaller movements, in standard deviations expected of a true model, count as none."""
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(NamedTuple):
     """Shifts of latents without parts of the data, the standard deviation of that for a model that is true, and words
     for each part: "with the bluer half of the data alone", "without 5000 to 5095 Angstrom"."""
 
@@ -94,14 +94,10 @@ def probabilities(
     `free_scale`: places of the noise scale, and of the likelihood's parameters, among the latents (None: they are not
     free); with them chi^2 says nothing.
     """
-    found: dict[str, float] = {}
-    chi_square = residue.chi_square
-    if free_scale is None:
-        found["chi^2"] = _of_squares(chi_square)
+    found = {"chi^2": _of_squares(residue.chi_square)} if free_scale is None else {}
     for name, statistics in residue.sets.items():
         found |= {f"{test} of {name}": p for test, p in tests_of_set(residue, statistics, free_scale).items()}
-    found |= _of_axes(residue, free_scale)
-    return found | _of_halves(residue, latent, free_scale)
+    return found | _of_axes(residue, free_scale) | _of_halves(residue, latent, free_scale)
 
 
 def tests_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> dict[str, float]:
@@ -117,23 +113,21 @@ def chi_square_of_set(residue: ResidualStatistics, own: ResidualStatistics, free
 
 def _of_axes(residue: ResidualStatistics, free_scale: Places) -> dict[str, float]:
     """Probabilities of neighbours along each axis, and of the light of spaxels and bins."""
-    found, ratio = dict[str, float](), residue.chi_square.ratio
+    found = dict[str, float]()
     for number, axis in enumerate(AXES):
         pairs = TestSum(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
         if pairs.size < FEWEST:
             continue
         found[f"correlation along {axis}"] = _of_products(pairs)
-        found[f"runs along {axis}"] = float(ndtr(-_runs(pairs, float(residue.agreeing[number])) * min(1.0, ratio)))
+        runs = _runs(pairs, float(residue.agreeing[number])) * min(1.0, residue.chi_square.ratio)
+        found[f"runs along {axis}"] = float(ndtr(-runs))
     found |= {name: _of_squares(summed) for name, summed in _squares(residue, free_scale).items()}
-    unit = _unit_of(residue, free_scale)
-    found |= {
-        name: min(1.0, float(largest.size) * _of_squares(largest._replace(value=largest.value / unit)))
-        for name, largest in residue.ranges.items()
-        if float(largest.size) >= FEWEST
-    }
-    return found | {
-        name: _of_products(summed) for name, summed in (residue.maps or {}).items() if float(summed.size) >= FEWEST
-    }
+    for name, largest in residue.ranges.items():
+        if float(largest.size) >= FEWEST:
+            scaled = largest._replace(value=largest.value / _unit_of(residue, free_scale))
+            found[name] = min(1.0, float(largest.size) * _of_squares(scaled))
+    maps = residue.maps or {}
+    return found | {name: _of_products(summed) for name, summed in maps.items() if float(summed.size) >= FEWEST}
 
 
 def _unit_of(residue: ResidualStatistics, free_scale: Places) -> float:
@@ -143,10 +137,10 @@ def _unit_of(residue: ResidualStatistics, free_scale: Places) -> float:
 
 def _squares(residue: ResidualStatistics, free_scale: Places) -> dict[str, TestSum]:
     """The sums of squares of tests by name, with a free noise scale in units of it."""
-    unit = _unit_of(residue, free_scale)
     squares = {"light of the spaxels": residue.spaxels, "light of the bins": residue.bins, **(residue.squares or {})}
-    many = {name: summed for name, summed in squares.items() if float(summed.size) >= FEWEST}
-    return {name: summed._replace(value=summed.value / unit) for name, summed in (many | dict(residue.smooth)).items()}
+    many = {name: summed for name, summed in squares.items() if float(summed.size) >= FEWEST} | dict(residue.smooth)
+    unit = _unit_of(residue, free_scale)
+    return {name: summed._replace(value=summed.value / unit) for name, summed in many.items()}
 
 
 def scatter_of(residue: ResidualStatistics, tests: Mapping[str, float], free_scale: Places = None) -> float:
@@ -189,11 +183,11 @@ def moves_of(residue: ResidualStatistics, latent: Float[ndarray, " latent"], fre
         return None
     kept = _kept(len(latent), free_scale)
     steps, scatters = (np.full((len(residue.halves.matrix), len(latent)), np.nan) for _ in range(2))
-    whole = _Part.of(residue.whole, None, latent, kept)
-    for number in range(len(steps)):
-        own = _Part.of(residue.halves, number, latent, kept)
-        inverse = np.linalg.inv(own.precision)
-        score, covariance = _score(own, whole)
+    whole = _with_prior(residue.whole, latent, kept)
+    for number, part in enumerate(map(DataHalf, *residue.halves)):
+        half = _with_prior(part, latent, kept)
+        inverse = np.linalg.inv(half.matrix)
+        score, covariance = _score(half, whole)
         steps[number, kept] = -inverse @ score
         scatters[number, kept] = np.sqrt(np.maximum(np.diag(inverse @ covariance @ inverse), 0.0))
     if residue.pairs == HALVES:
@@ -241,35 +235,24 @@ def _runs(pairs: TestSum, agreeing: float) -> float:
     return (agreeing - expected) / (0.5 * np.sqrt(size * variance / (variance - of_particles)))
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Sums of a part of the data: J^T J + 1, J^T r + latent, J^T U, of the latents that are kept."""
-
-    precision: Float[ndarray, "kept kept"]
-    gradient: Float[ndarray, " kept"]
-    other_draws: Float[ndarray, "kept draw"]
-
-    @classmethod
-    def of(
-        cls, part: DataHalf, number: int | None, latent: Float[ndarray, " latent"], kept: Int[ndarray, " kept"]
-    ) -> "_Part":
-        matrix, gradient, other = (np.asarray(own if number is None else own[number], np.float64) for own in part)
-        return cls(matrix[np.ix_(kept, kept)] + np.eye(len(kept)), (gradient + latent)[kept], other[kept])
+def _with_prior(part: DataHalf, latent: Float[ndarray, " latent"], kept: Int[ndarray, " kept"]) -> DataHalf:
+    """Sums of a part of the data and of the prior, J^T J + 1, J^T r + latent, J^T U, of the latents that are kept."""
+    matrix, gradient, other_draws = (np.asarray(sums, np.float64) for sums in part)
+    return DataHalf(matrix[np.ix_(kept, kept)] + np.eye(len(kept)), (gradient + latent)[kept], other_draws[kept])
 
 
 def _kept(n_latent: int, free_scale: Places) -> Int[ndarray, " kept"]:
-    """All latents but those of the likelihood."""
     left_out = () if free_scale is None else np.atleast_1d(free_scale)
     return np.setdiff1d(np.arange(n_latent, dtype=np.int64), left_out)
 
 
-def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[ndarray, "kept kept"]]:
+def _score(half: DataHalf, whole: DataHalf) -> tuple[Float[ndarray, " kept"], Float[ndarray, "kept kept"]]:
     """The gradient of a half at the maximum of the whole (a Gauss-Newton step away, where the search has not quite got
     there), and its covariance if the model is true: A_h - A_h A^-1 A_h, and what other draws add."""
-    share = np.linalg.solve(whole.precision, half.precision).T
+    share = np.linalg.solve(whole.matrix, half.matrix).T
     score = half.gradient - share @ whole.gradient
     other = half.other_draws - share @ whole.other_draws
-    covariance = half.precision - share @ half.precision
+    covariance = half.matrix - share @ half.matrix
     if other.shape[1]:
         covariance = covariance + other @ other.T / other.shape[1]
     return score, 0.5 * (covariance + covariance.T)
@@ -281,22 +264,22 @@ def _of_halves(residue: ResidualStatistics, latent: Float[ndarray, " latent"], f
     if residue.whole is None or residue.halves is None:
         return {}
     kept, found = _kept(len(latent), free_scale), {}
-    whole = _Part.of(residue.whole, None, latent, kept)
-    if not np.isfinite(whole.precision).all() or not len(kept):
+    whole = _with_prior(residue.whole, latent, kept)
+    if not np.isfinite(whole.matrix).all() or not len(kept):
         return {}
-    lower = np.linalg.cholesky(whole.precision)
+    lower = np.linalg.cholesky(whole.matrix)
     for number, names in enumerate(residue.pairs):
-        own = _Part.of(residue.halves, 2 * number, latent, kept)
-        score, covariance = _score(own, whole)
-        share = np.linalg.solve(lower, np.linalg.solve(lower, own.precision).T)
+        half = _with_prior(DataHalf(*(sums[2 * number] for sums in residue.halves)), latent, kept)
+        score, covariance = _score(half, whole)
+        share = np.linalg.solve(lower, np.linalg.solve(lower, half.matrix).T)
         part, directions = np.linalg.eigh(0.5 * (share + share.T))
         chosen = np.linalg.solve(lower.T, directions[:, part * (1 - part) > _KNOWN])
         if not chosen.shape[1]:
             continue
         along, spread = chosen.T @ score, chosen.T @ covariance @ chosen
         square = np.maximum(along @ np.linalg.solve(spread, along), 0.0)
-        half = " half" if residue.pairs == HALVES else ""
-        found[f"{names[0]} against {names[1]}{half}"] = float(chdtrc(chosen.shape[1], square))
+        end = " half" if residue.pairs == HALVES else ""
+        found[f"{names[0]} against {names[1]}{end}"] = float(chdtrc(chosen.shape[1], square))
     return found
 
 
@@ -447,7 +430,6 @@ class Verdict:
         return f"the model describes the data: no misfit found {numbers}"
 
     def _on_errors(self) -> str:
-        """The words on the errors of the values where there is a misfit."""
         words = "the errors of all values hold for this model only"
         if not self.matters:
             agree = "leaving out any one part of the data moves no value by more than its error"
@@ -460,7 +442,6 @@ class Verdict:
 
     @property
     def _disagreeing(self) -> str:
-        """Which data the model does not describe."""
         found = [name for name, own in self.sets.items() if own.misfit]
         if not self.sets or len(found) == len(self.sets) > 1:
             return "the data" if not self.sets else f"any of the data sets ({listed(found)})"
@@ -515,7 +496,6 @@ def _on_set(
     free_scale: int | Sequence[int] | None,
     place: DataPlaces | None,
 ) -> SetVerdict:
-    """The verdict on one of several sets of data."""
     tests = tests_of_set(residue, own, free_scale)
     known = {name: p for name, p in tests.items() if np.isfinite(p)}
     found = SetVerdict(

@@ -1,15 +1,14 @@
 """Convert samples to ArviZ's InferenceData."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.inference.posterior.fit_model import STARS, FreeParameter
+from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.results.results import SampleResult
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.optional_packages import import_optional
@@ -29,8 +28,29 @@ def inference_data(result: SampleResult) -> Any:
     Raises ConfigError where ArviZ is missing.
     """
     arviz = import_optional("arviz", "to_arviz")
-    sets = _sets_of(result)
-    parts = [_arrays(data_set) for data_set in sets]
+    sets = [
+        _Set(name, found.residual, found.predictive, found.pointwise, np.asarray(found.residual.mask) == 0)
+        for name, found in (result.sets or {"": result}).items()
+        if found.predictive is not None
+    ]
+    observed, constant, dims = dict[str, ndarray](), dict[str, ndarray](), dict[str, list[str]]()
+    for name, residual, predictive, _, used in sets:
+        before = f"{name}." if name else ""
+        flux = np.asarray(residual.flux) + np.asarray(predictive.flux)
+        observed[f"{before}flux"] = np.where(used, flux, np.nan)
+        arrays = {
+            "sigma": np.where(used, np.sqrt(np.asarray(residual.variance)), np.nan),
+            "predictive": np.asarray(predictive.flux),
+            "predictive_sigma": np.sqrt(np.asarray(predictive.variance)),
+            "wavelength": np.asarray(residual.wavelength),
+        }
+        constant |= {f"{before}{array}": values for array, values in arrays.items()}
+        voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
+        dims |= {f"{before}{array}": voxels for array in ("flux", *arrays)} | {f"{before}wavelength": voxels[2:]}
+    for parameter in result.free.parameters:
+        axes = [f"{parameter.name}_axis_{number}" for number in range(len(parameter.shape))]
+        of_stars = parameter.name.startswith(STARS)  # the same axes for all arrays of stars
+        dims[parameter.name] = ["star", "axis"][: len(parameter.shape)] if of_stars else axes
     statistics = {
         _NAMES.get(name, name): np.asarray(values) for name, values in result.statistics.items() if name != "loss"
     }
@@ -40,10 +60,9 @@ def inference_data(result: SampleResult) -> Any:
     data = arviz.from_dict(
         posterior=dict(result.values),
         sample_stats=statistics,
-        observed_data={name: array for observed, _, _ in parts for name, array in observed.items()},
-        constant_data={name: array for _, constant, _ in parts for name, array in constant.items()},
-        dims={name: dims for _, _, axes in parts for name, dims in axes.items()}
-        | {parameter.name: _axes(parameter) for parameter in result.free.parameters},
+        observed_data=observed,
+        constant_data=constant,
+        dims=dims,
         attrs={"method": result.method, "config": result.config, "notes": "\n".join(result.notes)},
     )
     for parameter in result.free.parameters:
@@ -53,50 +72,14 @@ def inference_data(result: SampleResult) -> Any:
     return data
 
 
-@dataclass(frozen=True, eq=False)
-class _Set:
-    """The cubes of one of several sets of data, or of the only one, which has no name; `before`: that of its arrays."""
+class _Set(NamedTuple):
+    """The cubes of one of several sets of data, or of the only one, which has no name, and which voxels were fitted."""
 
     name: str
-    before: str
     residual: Cube
     predictive: Cube
     pointwise: Pointwise | None
-
-    @property
-    def used(self) -> Bool[ndarray, "y x wave"]:
-        """Which voxels were fitted."""
-        return np.asarray(self.residual.mask) == 0
-
-
-def _sets_of(result: SampleResult) -> list[_Set]:
-    """All sets of data."""
-    if not result.sets:
-        return [_Set("", "", result.residual, result.predictive, result.pointwise)]
-    return [
-        _Set(name, f"{name}.", result_of_set.residual, result_of_set.predictive, result_of_set.pointwise)
-        for name, result_of_set in result.sets.items()
-        if result_of_set.predictive is not None
-    ]
-
-
-def _arrays(data_set: _Set) -> tuple[dict[str, ndarray], dict[str, ndarray], dict[str, list[str]]]:
-    """The observed and the constant arrays of a set, and the names of their axes."""
-    residual, predictive, before = data_set.residual, data_set.predictive, data_set.before
-    flux = np.where(data_set.used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)
-    constant = {
-        "sigma": np.where(data_set.used, np.sqrt(np.asarray(residual.variance)), np.nan),
-        "predictive": np.asarray(predictive.flux),
-        "predictive_sigma": np.sqrt(np.asarray(predictive.variance)),
-        "wavelength": np.asarray(residual.wavelength),
-    }
-    voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
-    axes = dict.fromkeys(("flux", *constant), voxels) | {"wavelength": voxels[2:]}
-    return (
-        {f"{before}flux": flux},
-        {f"{before}{name}": array for name, array in constant.items()},
-        {f"{before}{name}": array for name, array in axes.items()},
-    )
+    used: Bool[ndarray, "y x wave"]
 
 
 def _log_likelihood(sets: Sequence[_Set]) -> Any:
@@ -106,7 +89,10 @@ def _log_likelihood(sets: Sequence[_Set]) -> Any:
     draws, of_voxels = known[0][1].draws, any(pointwise.of_voxels for _, pointwise in known)
     point, axes = ("voxel", ("y", "x", "wave")) if of_voxels else ("spaxel", ("y", "x"))
     places = [np.nonzero(data_set.used if of_voxels else data_set.used.any(axis=2, keepdims=True)) for data_set in sets]
-    chosen = [own.values[(slice(None), slice(None), *place)] for (_, own), place in zip(known, places, strict=True)]
+    chosen = [
+        pointwise.values[(slice(None), slice(None), *place)]
+        for (_, pointwise), place in zip(known, places, strict=True)
+    ]
     coordinates = {
         axis: (point, np.concatenate([place[number] for place in places])) for number, axis in enumerate(axes)
     }
@@ -116,10 +102,3 @@ def _log_likelihood(sets: Sequence[_Set]) -> Any:
     values = np.concatenate(chosen, axis=2)
     chains = {"chain": np.arange(len(values)), "draw": draws}
     return xarray.Dataset({"flux": (("chain", "draw", point), values)}, coords=chains | coordinates)
-
-
-def _axes(parameter: FreeParameter) -> list[str]:
-    """Names of a parameter's own axes: the same for all arrays of stars."""
-    if parameter.name.startswith(STARS):
-        return ["star", "axis"][: len(parameter.shape)]
-    return [f"{parameter.name}_axis_{number}" for number in range(len(parameter.shape))]

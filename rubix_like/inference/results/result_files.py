@@ -96,7 +96,6 @@ def _write_texts(group: Any, name: str, texts: str | Iterable[str], meaning: str
 
 
 def _write_shares(group: Any, places: tuple[str, str], shares: Mapping[str, float], *meanings: str) -> None:
-    """A mapping of names to numbers, as two datasets."""
     _write_texts(group, places[0], shares, meanings[0])
     add_dataset(group, places[1], np.array(list(shares.values()), float), meanings[1])
 

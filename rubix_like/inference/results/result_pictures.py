@@ -88,8 +88,8 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
     view = cubes_view("   ·   ".join(words), result.model, result.residual)
     starts, traces = result.starts, []
     for loss, norm, converged in zip(starts.trace_loss, starts.trace_gradient_norm, starts.converged, strict=True):
-        made = np.isfinite(loss)
-        traces.append(Trace(loss[made], norm[made], bool(converged)))
+        steps = np.isfinite(loss)
+        traces.append(Trace(loss[steps], norm[steps], bool(converged)))
     return replace(view, traces=tuple(traces), inferred=inferred)
 
 
@@ -119,38 +119,27 @@ def inferred_of(
 ) -> Inferred:
     """A normal distribution of the chosen latents, which count as `free.labels` does, and the maps to their values."""
     owners = [(parameter, index) for parameter in free.parameters for index in range(parameter.size)]
-    chosen_owners = [owners[int(number)] for number in chosen]
+    owners = [owners[int(number)] for number in chosen]
     for name in truth:
         if name not in free.names:
             raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
-    numbers = (
-        plain_numbers(truth.get(parameter.name), parameter.unit, f"truth['{parameter.name}']")
-        for parameter in free.parameters
-    )
-    known = (np.asarray(number, float) for number in numbers)
-    labels, true = (
-        free.labels,
-        free.join(
-            {
-                parameter.name: np.broadcast_to(value, parameter.shape)
-                for parameter, value in zip(free.parameters, known, strict=True)
-            }
-        ),
-    )
+    known = {}
+    for parameter in free.parameters:
+        number = plain_numbers(truth.get(parameter.name), parameter.unit, f"truth['{parameter.name}']")
+        known[parameter.name] = np.broadcast_to(np.asarray(number, float), parameter.shape)
     nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
     return Inferred(
-        labels=tuple(labels[number] for number in chosen),
-        units=tuple(owner.unit for owner, _ in chosen_owners),
+        labels=tuple(free.labels[number] for number in chosen),
+        units=tuple(owner.unit for owner, _ in owners),
         latent=latent,
         covariance=covariance,
-        prior=np.stack([_values(*owner, at) for owner, at in zip(chosen_owners, nodes, strict=True)]),
-        truth=true[chosen] if truth else None,
+        prior=np.stack([_values(*owner, at) for owner, at in zip(owners, nodes, strict=True)]),
+        truth=free.join(known)[chosen] if truth else None,
         nodes=nodes,
     )
 
 
 def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
-    """Values of one number of a parameter at these latents."""
     prior: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
     return np.asarray(prior.value(jnp.asarray(latent)), dtype=np.float64)
 
@@ -225,28 +214,18 @@ def _corner(
     apart = (latent - latent.mean(axis=1, keepdims=True)).reshape(flat.shape)
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat, rowvar=False, ddof=0))
     drawn, limits = inferred_of(result.free, chosen, mean, covariance, truth), result.limits()
-    places = {number: limits[label] for number, label in enumerate(drawn.labels) if label in limits}
+    places = {number: AtEdge(limits[label].words()) for number, label in enumerate(drawn.labels) if label in limits}
+    laplace = None
+    if result.laplace is not None:
+        best, covariance = result.laplace.own_latent[chosen], result.laplace.own_covariance[np.ix_(chosen, chosen)]
+        laplace = inferred_of(result.free, chosen, best, covariance, {})
     return Corner(
-        drawn=replace(drawn, limits={number: AtEdge(own.words()) for number, own in places.items()}),
-        laplace=_normal(result, chosen),
+        drawn=replace(drawn, limits=places),
+        laplace=laplace,
         latent=flat,
         values=values[:, :, chosen].reshape(flat.shape),
         within=apart.T @ apart / len(apart),
         diverging=diverging.ravel(),
-    )
-
-
-def _normal(result: SampleResult, chosen: Int[ndarray, " chosen"]) -> Inferred | None:
-    """None where there are too many numbers for it."""
-    normal = result.laplace
-    if normal is None:
-        return None
-    return inferred_of(
-        result.free,
-        chosen,
-        result.free.own_normals(normal.latent)[chosen],
-        normal.own_covariance[np.ix_(chosen, chosen)],
-        {},
     )
 
 

@@ -39,13 +39,6 @@ class TableRow:
     parameter: FreeParameter
     enlarged: float
 
-    @property
-    def text(self) -> str:
-        """The value with its error, as many digits as the error has a meaning for; a limit; or the value alone."""
-        if self.reach is not None:
-            return self.reach.words()
-        return plus_minus(self.value, self.sigma)
-
 
 def rows_of(result: FitResult | SampleResult) -> Iterator[TableRow]:
     """A row for each number, in the order of the labels."""
@@ -142,13 +135,18 @@ _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _LEAST_DIGITS = 1e-9
 """Relative uncertainty that rounds a value without one."""
 
-_FIT_HEAD = ("parameter", "value", "16 %", "84 %", "unit", "prior")
-
 
 def fit_summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
-    tables = (fit_table_lines, optima_lines, discreteness_lines, fit_quality_lines)
-    return [verdict_line(result), *(line for table in tables for line in table(result)), *note_lines(result.notes)]
+    return [
+        verdict_line(result),
+        *aligned(_fit_rows(result)),
+        *legend(result.verdict),
+        *optima_lines(result),
+        *discreteness_lines(result),
+        *fit_quality_lines(result),
+        *note_lines(result.notes),
+    ]
 
 
 def verdict_line(result: FitResult) -> str:
@@ -163,12 +161,6 @@ def verdict_line(result: FitResult) -> str:
     return f"{line}; sigma is inflated by {result.inflation:.3g}, the root of chi^2/dof (fit.inflate_sigma)"
 
 
-def fit_table_lines(result: FitResult) -> list[str]:
-    """Best values with their standard deviations, limits (16 and 84 %), units and priors, aligned; with a misfit also
-    the enlarged standard deviations."""
-    return [*aligned(_fit_rows(result)), *legend(result.verdict)]
-
-
 def fit_summary_html(result: FitResult) -> str:
     """The summary for a notebook, its table as HTML."""
     notes = [verdict_line(result), *legend(result.verdict), *fit_quality_lines(result)]
@@ -176,17 +168,12 @@ def fit_summary_html(result: FitResult) -> str:
 
 
 def _fit_rows(result: FitResult) -> list[Sequence[str]]:
-    """The head and a row for each number."""
-    rows = [_with_mark(_FIT_HEAD, 4, _MARK, result.verdict)]
+    """The head and a row for each number; with a misfit also the enlarged standard deviations."""
+    rows: list[Sequence[str]] = [("parameter", "value", "16 %", "84 %", _MARK, "unit", "prior")]
     for row in rows_of(result):
         words = (row.parameter.unit or "-", shown(row.parameter.prior).strip("{}"))
-        rows.append(_with_mark((row.label, *_cells(row), *words), 4, _enlarged(row.enlarged), result.verdict))
-    return rows
-
-
-def _with_mark(row: Sequence[str], place: int, mark: str, verdict: Verdict) -> Sequence[str]:
-    """The row with one more column where there is a misfit."""
-    return (*row[:place], mark, *row[place:]) if verdict.misfit else row
+        rows.append((row.label, *_cells(row), _enlarged(row.enlarged), *words))
+    return rows if result.verdict.misfit else [(*row[:4], *row[5:]) for row in rows]
 
 
 def _enlarged(sigma: float) -> str:
@@ -207,16 +194,20 @@ def legend(verdict: Verdict) -> list[str]:
 def optima_lines(result: FitResult) -> list[str]:
     """The values of other optima beside the best ones, in standard deviations from them."""
     lines = []
+    sigmas, bests = (result.free.join(values) for values in (result.sigma, result.values))
     for other in result.other_optima:
-        sigma = np.concatenate([np.ravel(result.sigma[parameter.name]) for parameter in result.free.parameters])
-        best = np.concatenate([np.ravel(result.values[parameter.name]) for parameter in result.free.parameters])
-        units = [parameter.unit or "-" for parameter in result.free.parameters for _ in parameter.labels]
         rows: list[Sequence[str]] = [("parameter", "best", "other", "in sigma", "", "unit")]
-        for label, one, two, error, unit in zip(result.labels, best, other.values, sigma, units, strict=True):
-            ratio = f"{(two - one) / error:+.1f}" if np.isfinite(error) and error > 0 else "-"
-            rows.append((label, f"{one:.6g}", f"{two:.6g}", ratio, "", unit))
+        for label, best, value, sigma, unit in zip(
+            result.labels, bests, other.values, sigmas, _units_of(result), strict=True
+        ):
+            ratio = f"{(value - best) / sigma:+.1f}" if np.isfinite(sigma) and sigma > 0 else "-"
+            rows.append((label, f"{best:.6g}", f"{value:.6g}", ratio, "", unit))
         lines += [f"Another optimum: {other.sentence}:", *aligned(rows)]
     return lines
+
+
+def _units_of(result: FitResult) -> list[str]:
+    return [parameter.unit or "-" for parameter in result.free.parameters for _ in parameter.labels]
 
 
 def discreteness_lines(result: FitResult) -> list[str]:
@@ -224,8 +215,7 @@ def discreteness_lines(result: FitResult) -> list[str]:
     grain = result.discreteness
     if grain is None:
         return []
-    units = [parameter.unit or "-" for parameter in result.free.parameters for _ in parameter.labels]
-    columns = (result.labels, grain.value_sigma, grain.values, grain.shift / grain.sigma, units)
+    columns = (result.labels, grain.value_sigma, grain.values, grain.shift / grain.sigma, _units_of(result))
     rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
     for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
         rows.append((label, f"{sigma:.2g}", f"{shift:+.2g}", f"{ratio:+.1f}", "", unit))
@@ -264,9 +254,9 @@ def assumed_lines(result: FitResult | SampleResult) -> list[str]:
         name for name in declarations_of(settings) if name not in free and not name.startswith(("noise.", *without_gas))
     ]
     first = [name for ending in _FIRST_ASSUMED for name in names if name.endswith(ending)]
-    words = [f"{name} {settings[name]}" for name in dict.fromkeys([*first, *names])]
     library = settings.get("ssp.library")
-    words = [*([f"SSP library {library}"] if library else []), *_assumed_of_sets(tree, free), *words]
+    words = [f"SSP library {library}"] if library else []
+    words += [*_assumed_of_sets(tree, free), *(f"{name} {settings[name]}" for name in dict.fromkeys([*first, *names]))]
     if not words:
         return []
     return [f"Assumed: {listed(words)}; chi^2 cannot reveal an error in these if the free values compensate for it"]
@@ -294,17 +284,17 @@ def _single_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str
 
 
 def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """A table with as many rows as `aligned` shows, and sentences below."""
-    left_out = len(rows) - 1 - MOST_ROWS
-    more = [f"... and {left_out} more"] if left_out > 0 else []
-    return html_table(title, rows[: MOST_ROWS + 1], notes=[*more, *notes])
+    return html_table(title, rows[: MOST_ROWS + 1], notes=[*_left_out(rows), *notes])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows below their head, as many as there is room for: all columns but the first and the last two are numbers."""
-    left_out = len(rows) - 1 - MOST_ROWS
-    lines = table_lines(rows[: MOST_ROWS + 1], right=range(1, len(rows[0]) - 2))
-    return [*lines, *([f"... and {left_out} more"] if left_out > 0 else [])]
+    return [*table_lines(rows[: MOST_ROWS + 1], right=range(1, len(rows[0]) - 2)), *_left_out(rows)]
+
+
+def _left_out(rows: Sequence[Sequence[str]]) -> list[str]:
+    number = len(rows) - 1 - MOST_ROWS
+    return [f"... and {number} more"] if number > 0 else []
 
 
 def chi_square_line(quality: Quality) -> str:
@@ -331,22 +321,19 @@ def _cells(row: TableRow) -> list[str]:
     """The numbers of a row as text: a value with its error; at the edge of a prior a limit, or an interval alone."""
     if row.reach is None:
         if not (np.isfinite(row.sigma) and row.sigma > 0):
-            return [row.text, "-", "-"]
-        return [row.text, *with_digits(row.sigma, row.value, row.low, row.high)[1:]]
+            return [f"{row.value:.6g}", "-", "-"]
+        ends = with_digits(row.sigma, row.value, row.low, row.high)[1:]
+        return [plus_minus(row.value, row.sigma), *ends]
     if row.reach.sign:
         return [row.reach.words(), "-", "-"]
     width = max(0.5 * (row.high - row.low), _LEAST_DIGITS * max(abs(row.value), abs(row.high)))
-    best, *ends = with_digits(width, row.value, row.low, row.high)
-    return [best, *ends]
+    return with_digits(width, row.value, row.low, row.high)
 
 
 def with_digits(sigma: float, *numbers: float) -> list[str]:
     """Numbers with as many digits as their standard deviation, which is positive, leaves room for."""
     digits = max(int(np.floor(np.log10(max(abs(numbers[0]), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
     return [f"{number:#.{digits}g}".rstrip(".") for number in numbers]
-
-
-_SAMPLE_HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
 
 def sample_summary_lines(result: SampleResult) -> list[str]:
@@ -362,20 +349,23 @@ def sample_summary_html(result: SampleResult) -> str:
 
 
 def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
-    """The head and a row for each number."""
-    found = result.diagnostics
+    found, limits = result.diagnostics, result.limits()
     low, high = result.interval()
-    numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
+    numbers = (result.enlarged_sigma, result.mean, result.sigma, low, result.quantile(0.5), high)
     worth = tuple(result.by_name(column) for column in (found.r_hat, found.ess_bulk, found.ess_tail))
-    limits, verdict = result.limits(), result.verdict
-    rows = [_with_mark(_SAMPLE_HEAD, 3, _MARK, verdict)]
+    rows: list[Sequence[str]] = [
+        ("parameter", "mean", "sd", _MARK, "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
+    ]
     for parameter in result.free.parameters:
-        columns = [np.ravel(of[parameter.name]) for of in (result.enlarged_sigma, *numbers, *worth)]
+        columns = [np.ravel(of[parameter.name]) for of in (*numbers, *worth)]
         words = (parameter.unit or "-", shown(parameter.prior).strip("{}"))
         for label, enlarged, *row in zip(parameter.labels, *columns, strict=True):
-            cells = (label, *_values(row[:5], limits.get(label)), *_worth(*row[5:]), *words)
-            rows.append(_with_mark(cells, 3, "!" if label in limits else _enlarged(enlarged), verdict))
-    return rows
+            mean, sigma, *ends = _values(row[:5], limits.get(label))
+            mark = "!" if label in limits else _enlarged(enlarged)
+            forms = zip(row[5:], (".3f", ".0f", ".0f"), strict=True)
+            of_draws = [f"{number:{form}}" if np.isfinite(number) else "-" for number, form in forms]
+            rows.append((label, mean, sigma, mark, *ends, *of_draws, *words))
+    return rows if result.verdict.misfit else [(*row[:3], *row[4:]) for row in rows]
 
 
 def sample_quality_lines(result: SampleResult) -> list[str]:
@@ -383,8 +373,8 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
     scatter = result.scatter
     checks = ", ".join(f"{name} {p:.2g}" for name, p in result.checks.items())
     approximate = not result.is_chain and find_sampler(result.method).is_approximate
-    made = " from an approximation of the posterior" if approximate else ""
-    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
+    origin = " from an approximation of the posterior" if approximate else ""
+    words = [result.size_words + origin, *describe_statistics(result.method, result.statistics)]
     if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{fraction:.2f}' for fraction in result.diagnostics.e_bfmi)}")
     return [
@@ -408,9 +398,3 @@ def _values(numbers: Sequence[float], reach: Reach | None) -> list[str]:
         return [f"{mean:.6g}", "-", *("-" for _ in limits)]
     shown_mean, *shown_limits = with_digits(sigma, mean, *limits)
     return [shown_mean, "-" if reach is not None else f"{sigma:.2g}", *shown_limits]
-
-
-def _worth(r_hat: float, bulk: float, tail: float) -> list[str]:
-    """A dash where there is no such number."""
-    forms = ((r_hat, ".3f"), (bulk, ".0f"), (tail, ".0f"))
-    return [f"{number:{form}}" if np.isfinite(number) else "-" for number, form in forms]

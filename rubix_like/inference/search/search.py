@@ -70,7 +70,7 @@ from rubix_like.inference.search.optimisers import (
     Status,
     make_optimiser,
 )
-from rubix_like.inference.search.search_state import SearchState
+from rubix_like.inference.search.search_state import AS_LIKELY, SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 from rubix_like.runtime.progress import Report, silent
 
@@ -406,9 +406,6 @@ _CERTAIN = 10.0
 _FURTHEST = 3.0
 """Largest latent of an angle or a speed that is turned."""
 
-_AS_GOOD = 4.5
-"""Loss above that of the best place, up to which one on the other side counts as found (`checks.optima`)."""
-
 
 def sketched(problem: Problem) -> Sketch:
     """The sketch of the cube of a fit."""
@@ -455,7 +452,7 @@ def with_other_side(found: SearchState, free: Free, problem: Problem | None) -> 
     turned = other_side(free, found.latent[found.best])
     if turned is None or bool(np.any(np.all(np.isclose(found.start, turned, rtol=0, atol=1e-9), axis=1))):
         return found
-    near = found.converged & (found.loss <= found.loss[found.best] + _AS_GOOD)
+    near = found.converged & (found.loss <= found.loss[found.best] + AS_LIKELY)
     if len(found.start) > 2 * problem.settings.starts + 1 or not is_unsure(problem):
         return found
     ends = np.concatenate([found.latent[found.best][None], found.latent[near]])

@@ -13,6 +13,9 @@ from numpy import ndarray
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.search.optimisers import FAILED, GIVEN_UP, REASONS, State, Status
 
+AS_LIKELY: float = 4.5
+"""Loss above that of the best optimum up to which another one counts: the density is 1 % there, as at 3 sigma."""
+
 _TRACED = 2_000_000
 """Most numbers of a trace of latents; where there would be more, none is kept."""
 
