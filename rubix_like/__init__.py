@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rubix_like.config import RunConfig, load_config
     from rubix_like.cube.cube import Cube
     from rubix_like.cube.files.cube_files import load_cube
-    from rubix_like.cube.views.imaging import lines
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.meta import Counters
     from rubix_like.cube.mosaic import make_mosaic
     from rubix_like.cube.observed import ObservedCube, read_observed
+    from rubix_like.cube.views.imaging import lines
     from rubix_like.forward.parameters import Parameters
     from rubix_like.forward.pipeline import Pipeline
     from rubix_like.forward.tables import Plan, Tables

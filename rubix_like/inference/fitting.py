@@ -394,7 +394,7 @@ def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progr
         reached = last.found.with_status({last.found.best: Status.INTERRUPTED})
         raise SearchInterrupted(words, last._replace(found=reached)) from None
     change = float(further.trace_loss[0, 0] - last.found.loss[last.found.best])
-    found = last.found.going_on(further, change, others)
+    found = last.found.continued_by(further, change, others)
     coarse.cells.hold(np.asarray(coarse.latent, np.float64))
     return Best(request, problem, found, coarse.cells)
 

@@ -74,7 +74,7 @@ def _averages(mean_free_path: float, reach: int, n_part: int) -> Float[ndarray, 
     part = (np.arange(n_part) + 0.5) / n_part - 0.5
     columns = (np.arange(reach + 1)[:, None] + part[None, :]).reshape(-1)
     found = np.zeros((reach + 1, reach + 1))
-    for own in part:
-        radius = np.hypot((np.arange(reach + 1) + own)[:, None], columns[None, :]) / mean_free_path
+    for row in part:
+        radius = np.hypot((np.arange(reach + 1) + row)[:, None], columns[None, :]) / mean_free_path
         found += np.interp(radius, nodes, surface, right=0.0).reshape(reach + 1, reach + 1, n_part).mean(axis=2)
     return found / n_part

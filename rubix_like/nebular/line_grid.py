@@ -106,7 +106,9 @@ def line_grid(table: NebularTable, steps: Mapping[str, float] = STEPS) -> LineGr
 def _along(table: NebularTable, name: str, nodes: Float[ndarray, " node"], keep: bool) -> NebularTable:
     """The table at other nodes of one axis; without `keep` at the only one of them."""
     place = list(table.axes).index(name)
-    axes = {own: (nodes if own == name else old) for own, old in table.axes.items() if keep or own != name}
+    axes = dict(table.axes) | {name: nodes}
+    if not keep:
+        del axes[name]
     faintest = FAINTEST * table.line("Hb")[..., None]
     arrays = {"per_photon": np.maximum(table.per_photon, faintest), "temperature": table.temperature}
     for field, values in arrays.items():
@@ -178,7 +180,7 @@ def _at_temperatures(
     low, high = np.log([temperature.min(), temperature.max()])
     nodes = np.linspace(low, high, int(np.ceil((high - low) / _LOG_TEMPERATURE)) + 2)
     density = 10.0**log_pressure / (PARTICLES_PER_ELECTRON * np.exp(nodes))
-    light = [nebular_continuum(wavelength, *own) for own in zip(np.exp(nodes), density, strict=True)]
+    light = [nebular_continuum(wavelength, kelvin, n_e) for kelvin, n_e in zip(np.exp(nodes), density, strict=True)]
     place = np.interp(np.log(temperature), nodes, np.arange(len(nodes)))
     below = np.minimum(place.astype(int), len(nodes) - 2)
     share = (place - below)[:, None]

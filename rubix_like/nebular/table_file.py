@@ -263,8 +263,8 @@ def matched_lines(wavelength: Float[ndarray, " entry"], ions: Sequence[str] | No
     """
     found = {}
     for line in LINES.values():
-        own = [True] * len(wavelength) if ions is None else [ion == line.ion for ion in ions]
-        offset = np.where(own, np.abs(wavelength / line.wavelength - 1.0) * SPEED_OF_LIGHT, np.inf)
+        same_ion = True if ions is None else np.array([ion == line.ion for ion in ions])
+        offset = np.where(same_ion, np.abs(wavelength / line.wavelength - 1.0) * SPEED_OF_LIGHT, np.inf)
         if offset.min() < NEAREST:
             found[line.name] = int(np.argmin(offset))
     return found

@@ -185,7 +185,10 @@ class _Packer:
 
     def add(self, values: Float[ndarray, "block bin"], sigma: Float[ndarray, "block bin"] | None) -> None:
         """Take the next row."""
-        noise = np.zeros(len(values)) if sigma is None else _medians(sigma)
+        noise = np.zeros(len(values))  # 0 where a row has no value
+        if sigma is not None:
+            known = np.isfinite(sigma).any(axis=1)
+            noise[known] = np.nanmedian(sigma[known], axis=1)
         codes, low, step = _encode(values, self._smallest_step * noise)
         self._numbers.append((low, step))
         self._packed += self._stream.compress(_planes(codes))
@@ -197,14 +200,6 @@ class _Packer:
         self._packed += self._stream.flush()
         low, step = (np.stack(parts) for parts in zip(*self._numbers, strict=True))
         return Layer(bytes(self._packed), low, step)
-
-
-def _medians(sigma: Float[ndarray, "block bin"]) -> Float[ndarray, " block"]:
-    """The median of every row; 0 where it has no value."""
-    found = np.isfinite(sigma).any(axis=1)
-    medians = np.zeros(len(sigma))
-    medians[found] = np.nanmedian(sigma[found], axis=1)
-    return medians
 
 
 def _encode(
@@ -399,11 +394,9 @@ def _block_image(image: SkyImage, block: int) -> SkyImage:
 def _image_labels(image: SkyImage) -> dict[str, Any]:
     """An image but for its values, with its scale."""
     scale = image.scale
-    shown = {"colors": scale.colors, "low": scale.low, "high": scale.high, "stretch": _STRETCH[scale.logarithmic]}
+    stretch = "log" if scale.logarithmic else "linear"
+    shown = {"colors": scale.colors, "low": scale.low, "high": scale.high, "stretch": stretch}
     return {"title": image.title, "unit": image.unit, "kind": image.kind, "line": image.line, "scale": shown}
-
-
-_STRETCH = {True: "log", False: "linear"}
 
 
 def _packed(values: Float[ndarray, "..."], kind: str) -> str:
@@ -449,7 +442,14 @@ def _notes(blocks: Blocks, cube: Cube) -> str:
 
 def _facts(cube: Cube) -> str:
     """The run as rows of a table, escaped."""
-    rows: list[tuple[str, str, Any]] = [("numbers of this page", "", _rounding(cube))]
+    of_range = f"1/{2 * (MASKED - 1)} of the range of a spectrum"
+    rounding = f"rounded by at most {of_range}"
+    if cube.variance is not None:
+        flux, sigma = (round(2 / step) for step in (FLUX_STEP, SIGMA_STEP))
+        rounding = (
+            f"flux rounded by at most 1/{flux}, σ by 1/{sigma} of a spectrum's median σ, or by {of_range} if more"
+        )
+    rows: list[tuple[str, str, Any]] = [("numbers of this page", "", rounding)]
     rows += [(key.replace("_", " "), comment, cube.meta.get(key)) for _, key, comment in META_CARDS]
     rows += [(label.lower(), "", text) for label, text in labelled(cube.meta.notes)]
     return "".join(
@@ -458,12 +458,3 @@ def _facts(cube: Cube) -> str:
         for name, comment, value in rows
         if value is not None
     )
-
-
-def _rounding(cube: Cube) -> str:
-    """How well the page has the numbers of the file."""
-    of_range = f"1/{2 * (MASKED - 1)} of the range of a spectrum"
-    if cube.variance is None:
-        return f"rounded by at most {of_range}"
-    flux, sigma = (round(2 / step) for step in (FLUX_STEP, SIGMA_STEP))
-    return f"flux rounded by at most 1/{flux}, σ by 1/{sigma} of a spectrum's median σ, or by {of_range} if more"

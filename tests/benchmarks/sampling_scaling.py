@@ -46,7 +46,7 @@ def prepare(n_stars):
     """(problem, what chains and samples begin with as host arrays: the same for all meshes)."""
     problem = make(n_stars, FREE, MANGA, starts=1)
     truth, own = draw_mock(problem, 0, other=False)
-    whitening = Whitening.about(truth, laplace_at(own, truth))
+    whitening = Whitening.of(truth, np.linalg.cholesky(laplace_at(own, truth).covariance))
     settings = settings_of("nuts", 1, chains=N_SAMPLE, warmup=100, draws=100)
     chains = next(nuts_chains.run_chains(own.posterior, problem.pipeline.mesh, NutsSampler(settings), whitening))
     expansion = variational._expanded(own.posterior, problem.pipeline.mesh, truth)

@@ -124,13 +124,13 @@ def test_a_start_goes_on_in_a_search_with_a_better_model():
     first = snapshot([[9.0, 3.0], [8.0, 5.0], [7.0, 4.0]], [CONVERGED] * 3, [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
     further = snapshot([[13.0, 12.0, 11.5]], [CONVERGED], [[1.1, 0.0]])
     further = dataclasses.replace(further, start=first.latent[:1])
-    both = first.going_on(further, 10.0, [(first.latent[2], 99.0)])
+    both = first.continued_by(further, 10.0, [(first.latent[2], 99.0)])
     assert both.loss.tolist() == [11.5, 15.0, 99.0]
     assert both.n_step.tolist() == [5, 2, 2]
     assert both.trace_loss[0, :5].tolist() == [19.0, 13.0, 13.0, 12.0, 11.5]
     np.testing.assert_array_equal(both.latent[0], [1.1, 0.0])
     added = dataclasses.replace(further, start=np.array([[5.0, 5.0]]))
-    all_ = first.going_on(added, 10.0)
+    all_ = first.continued_by(added, 10.0)
     assert all_.loss.tolist() == [13.0, 15.0, 14.0, 11.5]
     assert all_.n_step.tolist() == [2, 2, 2, 3]
 

@@ -23,7 +23,7 @@ from rubix_like.inference.samplers.predictive import (
     DISCREPANCIES,
     evenly,
     models_of_draws,
-    moments_over_samples,
+    moments_and_each,
     notes_on_checks,
     predictive_of,
     predictive_p,
@@ -213,7 +213,10 @@ def test_moments_of_small_deviations_about_a_large_mean(n_row, count):
 
     @jax.jit
     def computed(samples):
-        return moments_over_samples(lambda _, sample, factor: {"own": factor * sample}, mesh, NOTHING, samples, 2.0)
+        def kernel(_, sample, factor):
+            return {"own": factor * sample}, None
+
+        return moments_and_each(kernel, mesh, NOTHING, samples, 2.0)[0]
 
     found = computed(placed(samples, mesh))
     assert float(found.count) == count

@@ -21,7 +21,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
-from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.inference.checks.uncertainties import Laplace
 from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, group_of, linear_of, tangents_at
@@ -50,11 +49,6 @@ class Whitening(eqx.Module):
     spacing: Float[Array, ""]
 
     @classmethod
-    def about(cls, best: Float[ndarray, " latent"], laplace: Laplace | None) -> "Whitening":
-        """The coordinates about the best fit and the approximation there (None: there are too many latents)."""
-        return cls.of(best, None if laplace is None else np.linalg.cholesky(laplace.covariance))
-
-    @classmethod
     def of(cls, centre: Float[ndarray, " latent"], half: Float[ndarray, "latent latent"] | None) -> "Whitening":
         """The coordinates from arrays on the host."""
         if half is None:
@@ -65,17 +59,9 @@ class Whitening(eqx.Module):
         """The latents of coordinates."""
         return self.centre + (white if self.half is None else self.half @ white)
 
-    def log_density(self, posterior: SquaredLoss, white: White) -> Float[Array, ""]:
-        """ln(posterior density) up to a constant."""
-        return -posterior.loss(self.latent(white))
-
-    def rounded(self, white: White) -> White:
-        """The nearest point of the lattice."""
-        return jnp.round(white / self.spacing) * self.spacing
-
 
 class KnownLoss(eqx.Module):
-    """The loss at the one place where it is asked for, and its gradient there; maybe of several places, stacked."""
+    """The loss and its gradient at the only place where they are asked for, or at several places, stacked."""
 
     value: Float[Array | ndarray, "*place"]
     gradient: Float[Array | ndarray, "*place latent"]
@@ -87,16 +73,6 @@ class KnownLoss(eqx.Module):
     def loss(self, latent: Latent) -> Float[Array, ""]:
         """The value; differentiated, the gradient."""
         return jnp.asarray(self.value) + jnp.sum(self.gradient * (latent - lax.stop_gradient(latent)))
-
-
-def known_losses(posterior: Posterior, latent: Float[ndarray, "place latent"]) -> KnownLoss:
-    """The losses at several places, by the slopes of the model there; host arrays, not to be traced."""
-    groups = [group_of(posterior, own) for own in latent]
-    found = [
-        linear_of(posterior, group, tangents_at(posterior, own)) for own, group in zip(latent, groups, strict=True)
-    ]
-    rows = [(np.asarray(own.loss)[0], np.asarray(own.gradient)[0]) for own in found]
-    return KnownLoss(*map(np.stack, zip(*rows, strict=True)))
 
 
 MOST_STEPS: int = 64
@@ -132,11 +108,11 @@ class LogDensity(eqx.Module):
 
     def __call__(self, white: White) -> Float[Array, ""]:
         """The density at these coordinates."""
-        return self.whitening.log_density(self.posterior, white)
+        return -self.posterior.loss(self.whitening.latent(white))
 
     def rounded(self, white: White) -> White:
         """The nearest point of the lattice."""
-        return self.whitening.rounded(white)
+        return jnp.round(white / self.whitening.spacing) * self.whitening.spacing
 
 
 class ChainState(eqx.Module):
@@ -223,13 +199,15 @@ class Chains:
         """The draws that are kept after the warm-up, by name: (chain, draw, ...)."""
         return {name: steps[:, self.warmup : self.n_done] for name, steps in self.steps.items()}
 
-    def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
-        """The states after `count` more steps."""
-        added = {name: _with_steps(old, self.n_done, steps[name][:, :count]) for name, old in self.steps.items()}
+    def after(self, state: ChainState, new: Mapping[str, ndarray], count: int) -> "Chains":
+        """The chains after `count` new steps."""
+        steps = {name: np.array(kept) for name, kept in self.steps.items()}
+        for name, kept in steps.items():
+            kept[:, self.n_done : self.n_done + count] = new[name][:, :count]
         return dataclasses.replace(
             self,
             n_done=self.n_done + count,
-            steps=added,
+            steps=steps,
             step_size=np.asarray(state.step_size),
             state=tuple(map(np.asarray, jax.tree.leaves(state))),
         )
@@ -332,24 +310,25 @@ class AbstractChainSampler(AbstractSampler):
         begun: Chains | None,
     ) -> Iterator[Chains]:
         """Run the chains in coordinates that are white in Laplace's approximation."""
-        whitening = Whitening.about(best, laplace) if begun is None else begun.whitening
-        return run_chains(posterior, mesh, self, whitening, begun)
+        if begun is not None:
+            return run_chains(posterior, mesh, self, begun.whitening, begun)
+        half = None if laplace is None else np.linalg.cholesky(laplace.covariance)
+        return run_chains(posterior, mesh, self, Whitening.of(best, half))
 
     def progress(self, state: Chains) -> tuple[str, int, int]:
         """Warm-up or draws, with the statistics of the steps of that stage."""
         stage = "warming up" if state.n_done < state.warmup else "drawing"
         first = state.warmup if state.n_done > state.warmup else 0
-        made = {name: own[:, first : state.n_done] for name, own in state.steps.items() if name != "latent"}
         words = [f"{counted(len(state.keys), 'chain')} {stage}"]
         if state.n_done:
-            words += describe_statistics(self.settings.method, made)
+            steps = {name: kept[:, first : state.n_done] for name, kept in state.steps.items() if name != "latent"}
+            words += describe_statistics(self.settings.method, steps)
         return f"{', '.join(words)}, step", state.n_done, state.n_step
 
     def sampled(self, state: Chains) -> Sampled:
         """The draws after the warm-up."""
-        draws = state.draws
-        statistics = {name: values for name, values in draws.items() if name != "latent"}
-        return Sampled(self.settings.method, draws["latent"], statistics, state.keys, state.step_size)
+        statistics = state.draws
+        return Sampled(self.settings.method, statistics.pop("latent"), statistics, state.keys, state.step_size)
 
 
 def run_chains(
@@ -367,18 +346,17 @@ def run_chains(
     kernel = everywhere(sampler.kernel(len(whitening.centre)), mesh)
     density = everywhere(LogDensity(posterior, whitening), mesh)
     columns = tuple((name, statistic.kind) for name, statistic in sampler.statistics.items())
+    section = sampler.settings.section
     if resume is None:
-        keys = _keys(sampler.settings)
-        n_latent = len(whitening.centre)
-        draw = jax.vmap(lambda key: jax.random.normal(key, (n_latent,), jax.dtypes.canonicalize_dtype(float)))
-        start = _SPREAD * np.asarray(draw(jnp.asarray(keys)))
-        state = _started(kernel, density, posterior, mesh, start)
-        chains = _begun(sampler, whitening, state)
+        keys = np.asarray(jax.random.split(jax.random.PRNGKey(sampler.settings.seed), section.chains))
+        shape, dtype = whitening.centre.shape, jax.dtypes.canonicalize_dtype(float)
+        draw = jax.vmap(lambda key: jax.random.normal(key, shape, dtype))
+        state = _started(kernel, density, posterior, mesh, _SPREAD * np.asarray(draw(jnp.asarray(keys))))
+        chains = _begun(sampler, whitening, state, keys)
     else:
         state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
     structure = jax.tree.structure(state)
-    chosen = sampler.settings.section
-    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, whitening.centre.shape)
+    expected = (section.chains, section.warmup, section.warmup + section.draws, whitening.centre.shape)
     found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
     if expected != found:
         raise ValueError(
@@ -390,33 +368,29 @@ def run_chains(
     while not chains.finished:
         began = time.monotonic()
         count = min(count, MOST_STEPS, chains.n_step - chains.n_done)
-        own = placed((jax.tree.unflatten(structure, chains.state), chains.keys), mesh)
-        numbers = (np.int32(chains.n_done), np.int32(count))
-        at_once = sampler.settings.at_once
-        made = _run(kernel, density, own, numbers, mesh=mesh, at_once=at_once, columns=columns)
-        state, steps = fetched(made, len(chains.keys))
+        states = placed((jax.tree.unflatten(structure, chains.state), chains.keys), mesh)
+        numbers, at_once = (np.int32(chains.n_done), np.int32(count)), sampler.settings.at_once
+        further = _run(kernel, density, states, numbers, mesh=mesh, at_once=at_once, columns=columns)
+        state, steps = fetched(further, len(chains.keys))
         chains = chains.after(state, steps, count)
         yield chains
         seconds = max(time.monotonic() - began, 1e-6)
         count = max(1, min(2 * count, round(count * _SECONDS / seconds)))
 
 
-def _keys(settings: SamplingSettings) -> UInt32[ndarray, "chain 2"]:
-    """A random key for each chain."""
-    return np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), settings.section.chains))
-
-
-def _begun(sampler: AbstractChainSampler, whitening: Whitening, state: ChainState) -> Chains:
+def _begun(
+    sampler: AbstractChainSampler, whitening: Whitening, state: ChainState, keys: UInt32[ndarray, "chain 2"]
+) -> Chains:
     """Chains at their starts."""
-    chosen, real = sampler.settings.section, whitening.centre.dtype
-    empty = (chosen.chains, chosen.warmup + chosen.draws)
-    steps = {"latent": np.zeros((*empty, len(whitening.centre)), real), "loss": np.zeros(empty, real)}
-    steps |= {name: np.zeros(empty, _dtype(statistic.kind, real)) for name, statistic in sampler.statistics.items()}
+    section, real = sampler.settings.section, whitening.centre.dtype
+    shape = (section.chains, section.warmup + section.draws)
+    steps = {"latent": np.zeros((*shape, len(whitening.centre)), real), "loss": np.zeros(shape, real)}
+    steps |= {name: np.zeros(shape, _dtype(statistic.kind, real)) for name, statistic in sampler.statistics.items()}
     return Chains(
-        keys=_keys(sampler.settings),
+        keys=keys,
         centre=np.asarray(whitening.centre),
         half=None if whitening.half is None else np.asarray(whitening.half),
-        warmup=chosen.warmup,
+        warmup=section.warmup,
         n_done=0,
         steps=steps,
         step_size=np.asarray(state.step_size),
@@ -445,11 +419,8 @@ def _started(
     lost = np.ones(n_chain, bool)
     for _ in range(_TRIES):
         state = _states(kernel, density, posterior, mesh, start, n_chain)
-        leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
-        lost = ~(
-            (state.log_density >= least)
-            & np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
-        )
+        finite = [np.isfinite(leaf.reshape(n_chain, -1)).all(axis=1) for leaf in jax.tree.leaves(state)]
+        lost = ~((state.log_density >= least) & np.all(finite, axis=0))
         if not lost.any():
             return state
         start = np.where(lost[:, None], start / 2, start)
@@ -474,8 +445,12 @@ def _states(
     spacing = np.asarray(whitening.spacing)
     white = np.round(start / spacing) * spacing
     centre, half = np.asarray(whitening.centre), whitening.half
-    latent = centre + (white if half is None else white @ np.asarray(half).T)
-    known = known_losses(posterior, latent)
+    places = centre + (white if half is None else white @ np.asarray(half).T)
+    linear = [linear_of(posterior, group_of(posterior, place), tangents_at(posterior, place)) for place in places]
+    known = KnownLoss(
+        np.stack([np.asarray(there.loss)[0] for there in linear]),
+        np.stack([np.asarray(there.gradient)[0] for there in linear]),
+    )
     return fetched(_begin_known(kernel, whitening, placed((white, known), mesh, room), mesh=mesh), len(start))
 
 
@@ -489,8 +464,8 @@ def _begin(kernel: AbstractKernel, density: LogDensity, start: Placed, *, mesh: 
 
 @functools.partial(jax.jit, static_argnames="mesh")
 def _begin_known(kernel: AbstractKernel, whitening: Whitening, start: Placed, *, mesh: Mesh) -> ChainState:
-    def begun(whitening: Whitening, own: tuple[White, KnownLoss], kernel: AbstractKernel) -> ChainState:
-        white, known = own
+    def begun(whitening: Whitening, start: tuple[White, KnownLoss], kernel: AbstractKernel) -> ChainState:
+        white, known = start
         return kernel.begin(LogDensity(known, whitening), white)
 
     return over_samples(begun, mesh, whitening, start, kernel)
@@ -509,9 +484,9 @@ def _run(
 ) -> tuple[ChainState, dict[str, Array]]:
     """Advance every chain by some steps."""
 
-    def further(posterior: SquaredLoss, own: tuple[ChainState, Array], *shared: Any) -> Any:
+    def further(posterior: SquaredLoss, chain: tuple[ChainState, Array], *shared: Any) -> Any:
         kernel, whitening, (first, count) = shared
-        return _advanced(kernel, LogDensity(posterior, whitening), *own, first, count, columns)
+        return _advanced(kernel, LogDensity(posterior, whitening), *chain, first, count, columns)
 
     return over_samples(further, mesh, density.posterior, chains, kernel, density.whitening, numbers, at_once=at_once)
 
@@ -532,16 +507,9 @@ def _advanced(
 
     def body(number: Array, carry: tuple[ChainState, dict[str, Array]]) -> tuple[ChainState, dict[str, Array]]:
         old, steps = carry
-        new, made = kernel.step(density, old, jax.random.fold_in(key, first + number), first + number)
-        made = {"latent": density.whitening.latent(new.white), "loss": -new.log_density, **made}
-        steps = {name: own.at[number].set(jnp.asarray(made[name], own.dtype)) for name, own in steps.items()}
+        new, statistics = kernel.step(density, old, jax.random.fold_in(key, first + number), first + number)
+        step = {"latent": density.whitening.latent(new.white), "loss": -new.log_density, **statistics}
+        steps = {name: kept.at[number].set(jnp.asarray(step[name], kept.dtype)) for name, kept in steps.items()}
         return jax.tree.map(lambda after, before: jnp.asarray(after, before.dtype), new, old), steps
 
     return lax.fori_loop(0, count, body, (state, empty))
-
-
-def _with_steps(old: ndarray, first: int, new: ndarray) -> ndarray:
-    """A copy with steps written in."""
-    steps = np.array(old)
-    steps[:, first : first + new.shape[1]] = new
-    return steps

@@ -74,9 +74,9 @@ def convergence_of(sampled: Sampled, values: Float[ndarray, "chain draw latent"]
     r_hat, bulk, tail = nothing.copy(), nothing.copy(), nothing.copy()
     moving = _moving(values).all(axis=0) & np.isfinite(values).all(axis=(0, 1))
     for index in np.flatnonzero(moving) if n_draw >= _FEWEST else ():
-        own = np.asarray(values[:, :, index], np.float64)
-        r_hat[index] = arviz.rhat(own) if n_chain > 1 else np.nan
-        bulk[index], tail[index] = arviz.ess(own, method="bulk"), arviz.ess(own, method="tail")
+        draws = np.asarray(values[:, :, index], np.float64)
+        r_hat[index] = arviz.rhat(draws) if n_chain > 1 else np.nan
+        bulk[index], tail[index] = arviz.ess(draws, method="bulk"), arviz.ess(draws, method="tail")
     return Convergence(r_hat, bulk, tail, _bfmi(arviz, sampled))
 
 
@@ -140,24 +140,20 @@ def _on_chains(free: Free, sampled: Sampled, found: Convergence, section: str) -
         )
     apart = found.r_hat > MOST_R_HAT
     if apart.any():
-        yield (
-            Note(
-                "chains.disagree",
-                f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.4f')}: the chains do not agree "
-                f"yet; raise {section}.draws and {section}.warmup",
-                WARNING,
-            )
+        yield Note(
+            "chains.disagree",
+            f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.4f')}: the chains do not agree "
+            f"yet; raise {section}.draws and {section}.warmup",
+            WARNING,
         )
     least = np.fmin(found.ess_bulk, found.ess_tail)
     few = least < LEAST_ESS * n_chain
     if few.any():
-        yield (
-            Note(
-                "chains.few_draws",
-                f"the effective sample size is below {LEAST_ESS * n_chain:.0f} ({LEAST_ESS:.0f} for each chain) for "
-                f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise {section}.draws",
-                WARNING,
-            )
+        yield Note(
+            "chains.few_draws",
+            f"the effective sample size is below {LEAST_ESS * n_chain:.0f} ({LEAST_ESS:.0f} for each chain) for "
+            f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise {section}.draws",
+            WARNING,
         )
 
 
@@ -174,14 +170,11 @@ def _on_places(free: Free, sampled: Sampled) -> Iterator[Note]:
     names = listed(label for label, is_away in zip(free.labels, away.any(axis=0), strict=True) if is_away)
     gaps = ", ".join(f"{loss[chain] - loss[lowest]:+.3g}" for chain in others)
     chains = listed(str(chain + 1) for chain in others)
-    yield (
-        Note(
-            "chains.several_maxima",
-            f"chain {chains} of {sampled.n_chain} is in another place than chain {lowest + 1} (mean loss {gaps}), in "
-            f"{names}: the posterior has several maxima, and how much each weighs is not known; narrow the priors to "
-            f"one",
-            WARNING,
-        )
+    yield Note(
+        "chains.several_maxima",
+        f"chain {chains} of {sampled.n_chain} is in another place than chain {lowest + 1} (mean loss {gaps}), in "
+        f"{names}: the posterior has several maxima, and how much each weighs is not known; narrow the priors to one",
+        WARNING,
     )
 
 
@@ -190,13 +183,11 @@ def _on_energies(found: Convergence, section: str) -> Iterator[Note]:
     slow = np.flatnonzero(found.e_bfmi < LEAST_BFMI)
     if len(slow):
         chains = listed(f"{chain + 1} ({found.e_bfmi[chain]:.2f})" for chain in slow)
-        yield (
-            Note(
-                "chains.energy",
-                f"E-BFMI is below {LEAST_BFMI} for chain {chains}: the tails of the posterior are reached slowly, and "
-                f"may be missing; narrow the priors or raise {section}.warmup",
-                WARNING,
-            )
+        yield Note(
+            "chains.energy",
+            f"E-BFMI is below {LEAST_BFMI} for chain {chains}: the tails of the posterior are reached slowly, and "
+            f"may be missing; narrow the priors or raise {section}.warmup",
+            WARNING,
         )
 
 
@@ -208,17 +199,14 @@ def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Itera
         low, high = below[parameter.name], above[parameter.name]
         share = low + high
         if np.any(share > AT_THE_EDGE):
-            advice = advice_at_edge(
-                parameter, *((share > AT_THE_EDGE) & (side > 0.5 * AT_THE_EDGE) for side in (low, high))
-            )
-            names = listed(np.array(parameter.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
-            yield (
-                Note(
-                    "prior.edge",
-                    f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
-                    f"({shown(parameter.prior)}){advice}",
-                    WARNING,
-                )
+            at_edge = share > AT_THE_EDGE
+            advice = advice_at_edge(parameter, *(at_edge & (side > 0.5 * AT_THE_EDGE) for side in (low, high)))
+            names = listed(np.array(parameter.labels, dtype=object)[at_edge.ravel()])
+            yield Note(
+                "prior.edge",
+                f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
+                f"({shown(parameter.prior)}){advice}",
+                WARNING,
             )
     sigma = flat.std(axis=0)
     correlation = None

@@ -66,10 +66,10 @@ class NutsSampler(AbstractChainSampler):
 
     def kernel(self, n_latent: int) -> "Nuts":
         """Trajectories, with a dense inverse mass matrix where the warm-up is long enough for one."""
-        chosen = self.settings.section
-        target = np.asarray(chosen.target_acceptance, jax.dtypes.canonicalize_dtype(float))
-        dense = n_latent * _STEPS_PER_LATENT <= chosen.warmup
-        return Nuts(stages_of(chosen.warmup, 1), target, chosen.tree_depth, dense)
+        section = self.settings.section
+        target = np.asarray(section.target_acceptance, jax.dtypes.canonicalize_dtype(float))
+        dense = n_latent * _STEPS_PER_LATENT <= section.warmup
+        return Nuts(stages_of(section.warmup, 1), target, section.tree_depth, dense)
 
     def notes(self, sampled: Sampled) -> list[Note]:
         """Notes on divergences, and on trajectories that were cut short."""
@@ -127,12 +127,10 @@ class Nuts(AbstractKernel):
         at = density.rounded(white)
         log_density, gradient = jax.value_and_grad(density)(at)
         size = jnp.asarray(_FIRST_STEP_SIZE, white.dtype)
-        step_sizes, metrics = self._adaptations()
+        (begin_size, *_), (begin_metric, *_) = self._adaptations()
         with _loose():
-            own = Adapted(gradient, step_sizes[0](size), metrics[0](len(white)))
-        return jax.tree.map(
-            lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), ChainState(at, log_density, size, own)
-        )
+            state = ChainState(at, log_density, size, Adapted(gradient, begin_size(size), begin_metric(len(white))))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
 
     def step(
         self, density: LogDensity, state: ChainState, key: Array, number: Int[Array, ""]
@@ -166,10 +164,10 @@ class Nuts(AbstractKernel):
 
     @staticmethod
     def _integrator(rounded: Callable[[Array], Array]) -> Callable[..., Any]:
-        """Leapfrog steps from point to point of the lattice, made as blackjax wants them."""
+        """Leapfrog steps from point to point of the lattice, as an integrator of blackjax."""
         state_type = import_optional("blackjax.mcmc.integrators", _PURPOSE).IntegratorState
 
-        def made(log_density: Callable[..., Array], kinetic_energy: Callable[..., Array]) -> Callable[..., Any]:
+        def build(log_density: Callable[..., Array], kinetic_energy: Callable[..., Array]) -> Callable[..., Any]:
             slope = jax.value_and_grad(log_density)
 
             def step(state: Any, size: Array) -> Any:
@@ -182,7 +180,7 @@ class Nuts(AbstractKernel):
 
             return step
 
-        return made
+        return build
 
     def _adaptations(self) -> tuple[tuple[Callable[..., Any], ...], tuple[Callable[..., Any], ...]]:
         """The adaptations of step sizes and of inverse mass matrices: how each begins, continues and ends a window."""
@@ -193,36 +191,31 @@ class Nuts(AbstractKernel):
 
     def _adapted(self, state: ChainState, stage: Array, white: White, acceptance: Array) -> ChainState:
         """Stan's warm-up: in all windows step sizes are adapted, in slow ones covariances gathered."""
-        (start_size, next_size, last_size), (_, next_metric, last_metric) = self._adaptations()
+        (begin_size, next_size, last_size), (_, next_metric, last_metric) = self._adaptations()
 
-        def fast(state: ChainState) -> ChainState:
-            averages = next_size(state.own.adaptation, acceptance)
-            return _with_size(state, averages, jnp.exp(averages.log_step_size))
+        def running_size(averages: Any) -> Array:
+            return jnp.exp(averages.log_step_size)
 
-        def slow(state: ChainState) -> ChainState:
-            return eqx.tree_at(lambda own: own.own.metric, fast(state), next_metric(state.own.metric, white))
+        def adapted(averages: Any, metric: Any, size_of: Callable[[Any], Array] = running_size) -> ChainState:
+            mantissa, exponent = jnp.frexp(size_of(averages))
+            rounded = jnp.ldexp(jnp.round(mantissa * 2.0**_STEP_SIZE_BITS) / 2.0**_STEP_SIZE_BITS, exponent)
+            new = ChainState(state.white, state.log_density, rounded, Adapted(state.own.gradient, averages, metric))
+            return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), new, state)
 
-        def window_end(state: ChainState) -> ChainState:
-            gathered = slow(state)
-            averages = start_size(last_size(gathered.own.adaptation))
-            renewed = eqx.tree_at(lambda own: own.own.metric, gathered, last_metric(gathered.own.metric))
-            return _with_size(renewed, averages, jnp.exp(averages.log_step_size))
+        def averages() -> Any:
+            return next_size(state.own.adaptation, acceptance)
 
-        def last(state: ChainState) -> ChainState:
-            ended = fast(state)
-            return _with_size(ended, ended.own.adaptation, last_size(ended.own.adaptation))
+        def metric() -> Any:
+            return next_metric(state.own.metric, white)
 
-        def like(function: Callable[[ChainState], ChainState]) -> Callable[[ChainState], ChainState]:
-            return lambda own: jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), function(own), own)
-
-        return lax.switch(stage, [like(own) for own in (fast, slow, window_end, last, lambda own: own)], state)
-
-
-def _with_size(state: ChainState, averages: Any, size: Array) -> ChainState:
-    """The step size with few binary digits."""
-    mantissa, exponent = jnp.frexp(size)
-    kept = jnp.ldexp(jnp.round(mantissa * 2.0**_STEP_SIZE_BITS) / 2.0**_STEP_SIZE_BITS, exponent)
-    return eqx.tree_at(lambda own: (own.own.adaptation, own.step_size), state, (averages, kept))
+        branches: dict[int, Callable[[], ChainState]] = {
+            _FAST: lambda: adapted(averages(), state.own.metric),
+            _SLOW: lambda: adapted(averages(), metric()),
+            _WINDOW_END: lambda: adapted(begin_size(last_size(averages())), last_metric(metric())),
+            _LAST: lambda: adapted(averages(), state.own.metric, last_size),
+            _NONE: lambda: state,
+        }
+        return lax.switch(stage, [branches[kind] for kind in sorted(branches)])
 
 
 @contextmanager

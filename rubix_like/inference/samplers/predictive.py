@@ -33,7 +33,6 @@ from rubix_like.inference.best_fit import noise_variance, on_grid, set_alone
 from rubix_like.inference.checks.misfit import AXES
 from rubix_like.inference.checks.verdict import Scatter
 from rubix_like.inference.described_trees import described_as
-from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.kinds import JointErrors
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractCorrelation,
@@ -43,7 +42,6 @@ from rubix_like.inference.likelihoods.voxel_errors import (
 from rubix_like.inference.posterior.fit_model import Latent
 from rubix_like.inference.posterior.posterior import (
     Likelihood,
-    ModelError,
     NoiseScale,
     Posterior,
     SquaredLoss,
@@ -121,15 +119,14 @@ def of_draw(
     other = _replicated(likelihood, model, flux, scale, key)
     point = _log_densities(likelihood, flux, scale)
     parts = zip(*(_parts(voxels, shapes) for voxels in (residuals, other, used, light, point)), strict=True)
-    with_points = has_points(likelihood, len(shapes))
-    return tuple(
-        OfDraw(
-            discrepancies(data, used, light),
-            discrepancies(replicated, used, light),
-            _pointwise(point, points if given else None),
-        )
-        for (data, replicated, used, light, point), given in zip(parts, with_points, strict=True)
-    )
+    found = []
+    for (data, replicated, used, light, point), given in zip(parts, has_points(likelihood, len(shapes)), strict=True):
+        if points is None or not given:
+            pointwise = jnp.zeros((0,), point.dtype)
+        else:
+            pointwise = point if points == "voxels" else jnp.sum(point, axis=2, keepdims=True)
+        found.append(OfDraw(discrepancies(data, used, light), discrepancies(replicated, used, light), pointwise))
+    return tuple(found)
 
 
 def _parts(row: Any, shapes: Shapes) -> list[Any]:
@@ -168,7 +165,7 @@ def _replicated(likelihood: Likelihood, model: Voxels, flux: Voxels, scale: Nois
         used = likelihood.inverse_sigma > 0
         sigma = jnp.where(used, 1 / jnp.where(used, likelihood.inverse_sigma, 1), 0)
         data = flux + factor_of(scale) * sigma * normal
-        return eqx.tree_at(lambda own: own.flux, likelihood, data).residuals(model, scale).voxels
+        return dataclasses.replace(likelihood, flux=data).residuals(model, scale).voxels
     if not isinstance(likelihood.errors, AbstractErrorDistribution):
         return normal
     nodes, weight = quadrature_nodes()
@@ -176,13 +173,6 @@ def _replicated(likelihood: Likelihood, model: Voxels, flux: Voxels, scale: Nois
     below = jax.scipy.special.ndtr(normal)
     drawn = jnp.interp(below, share / share[-1], nodes)
     return likelihood.errors.residuals(drawn, likelihood.flux, model, likelihood.inverse_sigma)
-
-
-def _pointwise(voxels: Voxels, points: str | None) -> Float[Array, "..."]:
-    """ln of the density of the data of each point, from that of each voxel."""
-    if points is None:
-        return jnp.zeros((0,), voxels.dtype)
-    return voxels if points == "voxels" else jnp.sum(voxels, axis=2, keepdims=True)
 
 
 def _log_densities(likelihood: Likelihood, flux: Voxels, scale: NoiseScale) -> Voxels:
@@ -206,12 +196,6 @@ def has_points(likelihood: Likelihood, n_set: int = 0) -> tuple[bool, ...]:
     return tuple(is_independent and likelihood.model_error is None for is_independent in independent)
 
 
-def can_replicate(likelihood: Likelihood) -> bool:
-    """Whether data can be drawn from the errors: not from residuals of one's own without a distribution."""
-    errors = likelihood.errors
-    return errors is None or isinstance(errors, AbstractErrorDistribution | AbstractCorrelation | JointErrors)
-
-
 def predictive_p(
     data: Float[ndarray, "draw discrepancy"],
     replicated: Float[ndarray, "draw discrepancy"],
@@ -226,13 +210,13 @@ def predictive_p(
     shares = (np.sum(further, axis=0) + 1) / (len(further) + 2)
     alone = [f"correlation along {axis}" for axis, size in zip(AXES, shape, strict=True) if size == 1]
     found = dict(zip(DISCREPANCIES, map(float, shares), strict=True))
-    return {name: own for name, own in found.items() if name not in alone}
+    return {name: p for name, p in found.items() if name not in alone}
 
 
 def notes_on_checks(checks: Mapping[str, float]) -> list[Note]:
     """Sentences on checks that data like these fail."""
-    far = [f"{name} (p {own:.2g})" for name, own in checks.items() if own < UNLIKELY]
-    near = [f"{name} (p {own:.2g})" for name, own in checks.items() if 1 - own < UNLIKELY]
+    far = [f"{name} (p {p:.2g})" for name, p in checks.items() if p < UNLIKELY]
+    near = [f"{name} (p {p:.2g})" for name, p in checks.items() if 1 - p < UNLIKELY]
     notes = []
     if far:
         text = (
@@ -267,38 +251,29 @@ class Moments(eqx.Module):
     def of_all_rows(self) -> "Moments":
         """The moments of all rows together; inside a `jax.shard_map` only."""
         count = lax.psum(self.count, SAMPLE_AXIS)
-        mean = jax.tree.map(lambda own: lax.psum(self.count * own, SAMPLE_AXIS) / count, self.mean)
+        mean = jax.tree.map(lambda row: lax.psum(self.count * row, SAMPLE_AXIS) / count, self.mean)
 
-        def merged(square: Array, own: Array, together: Array) -> Array:
-            return lax.psum(square + self.count * (own - together) ** 2, SAMPLE_AXIS)
+        def merged(square: Array, row: Array, together: Array) -> Array:
+            return lax.psum(square + self.count * (row - together) ** 2, SAMPLE_AXIS)
 
         return Moments(count, mean, jax.tree.map(merged, self.square, self.mean, mean))
-
-
-def moments_over_samples(kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any) -> Moments:
-    """Moments of `kernel(posterior, sample, *shared)`, a pytree of arrays, over all samples; to be called inside a jit.
-
-    Each row of the mesh takes its own samples one after the other and holds two such pytrees; all devices get the
-    moments of all. They are kept with 64 bits where JAX has them.
-    """
-
-    def alone(posterior: SquaredLoss, sample: Any, *shared: Any) -> tuple[Any, None]:
-        return kernel(posterior, sample, *shared), None
-
-    return moments_and_each(alone, mesh, posterior, samples, *shared)[0]
 
 
 def moments_and_each(
     kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any
 ) -> tuple[Moments, Any]:
-    """The moments of the first of two pytrees that the kernel returns, and the second of every sample, small arrays
-    that are kept with the axis `sample` first."""
+    """Moments over all samples of the first of two pytrees that `kernel(posterior, sample, *shared)` returns, and the
+    second of every sample, small arrays that are kept with the axis `sample` first. To be called inside a jit.
+
+    Each row of the mesh takes its own samples one after the other and holds two of the first pytrees; all devices get
+    the moments of all. They are kept with 64 bits where JAX has them.
+    """
     dtype = jax.dtypes.canonicalize_dtype(float)
 
     def on_each_device(
-        posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any
+        posterior: SquaredLoss, real: Bool[Array | np.ndarray, " row"], row: Any, shared: Any
     ) -> tuple[Moments, Any]:
-        def made(sample: Any) -> tuple[Any, Any]:
+        def computed(sample: Any) -> tuple[Any, Any]:
             summed, each = kernel(posterior, sample, *shared)
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), summed), each
 
@@ -307,14 +282,14 @@ def moments_and_each(
             is_real, sample = item
 
             def added() -> tuple[Moments, Any]:
-                summed, each = made(sample)
+                summed, each = computed(sample)
                 return moments.with_sample(summed), each
 
             return lax.cond(is_real, added, lambda: (moments, nothing[1]))
 
-        shapes = jax.eval_shape(lambda: made(jax.tree.map(lambda leaf: leaf[0], own)))
+        shapes = jax.eval_shape(lambda: computed(jax.tree.map(lambda leaf: leaf[0], row)))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        moments, each = lax.scan(step, Moments(jnp.zeros((), dtype), nothing[0], nothing[0]), (real, own))
+        moments, each = lax.scan(step, Moments(jnp.zeros((), dtype), nothing[0], nothing[0]), (real, row))
         return moments.of_all_rows(), each
 
     specs = (PartitionSpec(), PartitionSpec(SAMPLE_AXIS))
@@ -369,17 +344,16 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
     drawn = models_of_draws(problem, latent, settings.predictive, settings.log_likelihood, settings.seed)
     if problem.first_cube is None:
         return _with_each(predictive_of(problem, drawn.moments), problem, drawn, 0, settings.log_likelihood)
-    sets = {
-        data_set.name: _with_each(
-            predictive_of_set(problem, data_set, drawn.moments), problem, drawn, number, settings.log_likelihood
-        )
-        for number, data_set in enumerate(problem.sets)
-    }
+    sets, (count, mean, square) = {}, (drawn.moments.count, drawn.moments.mean, drawn.moments.square)
+    for number, data_set in enumerate(problem.sets):
+        parts = (found._replace(flux=data_set.unpacked(found.flux)) for found in (mean, square))
+        found = predictive_of(set_alone(problem, data_set), Moments(count, *parts))
+        sets[data_set.name] = _with_each(found, problem, drawn, number, settings.log_likelihood)
     checks = {f"{check} of {name}": p for name, predicted in sets.items() for check, p in predicted.checks.items()}
     scatters = [predicted.scatter for predicted in sets.values()]
-    count = [scatter.n_voxel for scatter in scatters]
-    within = (np.average([getattr(scatter, name) for scatter in scatters], weights=count) for name in _WITHIN)
-    scatter = Scatter(sum(count), sum(scatter.chi_square for scatter in scatters), *map(float, within))
+    n_voxels = [scatter.n_voxel for scatter in scatters]
+    within = (np.average([getattr(scatter, name) for scatter in scatters], weights=n_voxels) for name in _WITHIN)
+    scatter = Scatter(sum(n_voxels), sum(scatter.chi_square for scatter in scatters), *map(float, within))
     first = sets[problem.first_cube.name]
     return dataclasses.replace(first, scatter=scatter, sets=sets, checks=checks, pointwise=None)
 
@@ -387,23 +361,16 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
 def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: int, points: str | None) -> Predictive:
     """The models with what single draws say of the one cube, or of the set of data with this number."""
     likelihood, each = problem.posterior.likelihood, drawn.each[number]
-    data, replicated = (np.asarray(own).reshape(-1, own.shape[-1]) for own in (each.data, each.replicated))
+    data, replicated = (np.asarray(rows).reshape(-1, rows.shape[-1]) for rows in (each.data, each.replicated))
     with_points = points is not None and has_points(likelihood, len(problem.sets))[number]
+    # a plug-in's residuals need not have a distribution to draw from
+    replicable = AbstractErrorDistribution | AbstractCorrelation | JointErrors | None
+    can_replicate = isinstance(likelihood.errors, replicable)
     return dataclasses.replace(
         found,
-        checks=predictive_p(data, replicated, found.model.flux.shape) if can_replicate(likelihood) else {},
+        checks=predictive_p(data, replicated, found.model.flux.shape) if can_replicate else {},
         pointwise=Pointwise(np.asarray(each.pointwise), drawn.draws) if with_points else None,
     )
-
-
-def predictive_of_set(problem: Problem, own: FittedSet, moments: Moments) -> Predictive:
-    """The cubes that the moments make of one of several sets of data."""
-
-    def part(found: Predicted) -> Predicted:
-        return found._replace(flux=own.unpacked(found.flux))
-
-    alone = Moments(moments.count, part(moments.mean), part(moments.square))
-    return predictive_of(set_alone(problem, own), alone)
 
 
 def models_of_draws(
@@ -422,8 +389,8 @@ def models_of_draws(
     samples = placed((chosen, keys), mesh)
     moments, each = jax.device_get(_moments(problem.posterior, samples, points=points, shapes=shapes))
     rows = fetched(each, len(chosen))
-    chains = (n_chain, len(draws))
-    return DrawnModels(moments, jax.tree.map(lambda own: own.reshape(*chains, *own.shape[1:]), rows), draws)
+    each = jax.tree.map(lambda leaf: leaf.reshape(n_chain, len(draws), *leaf.shape[1:]), rows)
+    return DrawnModels(moments, each, draws)
 
 
 def predictive_of(problem: Problem, moments: Moments) -> Predictive:
@@ -431,9 +398,13 @@ def predictive_of(problem: Problem, moments: Moments) -> Predictive:
     mean, variance = moments.mean, moments.variance
     scale_square = float(mean.noise_scale**2 + variance.noise_scale)
     model, spread = np.asarray(mean.flux), np.asarray(variance.flux)
-    offset, extra = _of_model_error(problem.posterior.likelihood.model_error, np.sqrt(noise_variance(problem)))
-    noise = noise_variance(problem) * scale_square
-    flux, total = model + offset, spread + noise + extra
+    data_variance, model_error = noise_variance(problem), problem.posterior.likelihood.model_error
+    noise = data_variance * scale_square
+    flux, total = model, spread + noise
+    if model_error is not None:  # in units of the data's sigma
+        modes, strength = np.asarray(model_error.modes), np.asarray(model_error.strength)
+        flux = flux + np.asarray(model_error.offset) * np.sqrt(data_variance)
+        total = total + np.einsum("k,kyxw->yxw", strength, modes**2) * data_variance
     residual = on_grid(problem, "residual", problem.observed.flux - flux, noise, of_data=True)
     used = np.asarray(residual.mask) == 0
     square = np.asarray(residual.flux)[used] ** 2 / total[used]
@@ -457,35 +428,20 @@ def evenly(total: int, count: int) -> Int[ndarray, " chosen"]:
 def _moments(
     posterior: Posterior, samples: Placed, *, points: str | None, shapes: Shapes
 ) -> tuple[Moments, tuple[OfDraw, ...]]:
-    kernel = functools.partial(_predicted, points=points, shapes=shapes)
-    return moments_and_each(kernel, posterior.forward.main.layout.mesh, posterior, samples)
+    def predicted(
+        posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]]
+    ) -> tuple[Predicted, tuple[OfDraw, ...]]:
+        latent, key = sample
+        scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
+        observed = posterior.observed(latent)
+        model = observed.voxels.flux.astype(likelihood.flux.dtype)
+        flux = model * likelihood.continuum(model, scale)
+        counters = list(observed.counters.values())
+        n_fast = sum(counter.n_beyond_velocity + counter.n_overflow for counter in counters)
+        n_not_finite = sum(counter.n_not_finite for counter in counters)
+        of_model = Predicted(
+            flux, factor_of(scale), jnp.asarray(n_fast, flux.dtype), jnp.asarray(n_not_finite, flux.dtype)
+        )
+        return of_model, of_draw(posterior, latent, key, model, flux, points, shapes)
 
-
-def _predicted(
-    posterior: Posterior, sample: tuple[Latent, UInt32[Array, "2"]], points: str | None, shapes: Shapes
-) -> tuple[Predicted, tuple[OfDraw, ...]]:
-    """The prediction of one draw, by its random key."""
-    latent, key = sample
-    scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
-    observed = posterior.observed(latent)
-    model = observed.voxels.flux.astype(likelihood.flux.dtype)
-    flux = model * likelihood.continuum(model, scale)
-    counters = list(observed.counters.values())
-    predicted = Predicted(
-        flux,
-        factor_of(scale),
-        jnp.asarray(sum(counter.n_beyond_velocity + counter.n_overflow for counter in counters), flux.dtype),
-        jnp.asarray(sum(counter.n_not_finite for counter in counters), flux.dtype),
-    )
-    return predicted, of_draw(posterior, latent, key, model, flux, points, shapes)
-
-
-def _of_model_error(
-    model_error: ModelError | None, sigma: Float[ndarray, "y x wave"]
-) -> tuple[Float[ndarray, "y x wave"], Float[ndarray, "y x wave"]]:
-    """The terms that particle noise adds to the flux, and to its variance; both are kept in units of the data's
-    sigma."""
-    if model_error is None:
-        return np.zeros_like(sigma), np.zeros_like(sigma)
-    modes, strength = np.asarray(model_error.modes), np.asarray(model_error.strength)
-    return np.asarray(model_error.offset) * sigma, np.einsum("k,kyxw->yxw", strength, modes**2) * sigma**2
+    return moments_and_each(predicted, posterior.forward.main.layout.mesh, posterior, samples)

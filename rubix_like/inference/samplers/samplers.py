@@ -158,5 +158,5 @@ def make_sampler(settings: SamplingSettings) -> AbstractSampler:
 
 def describe_statistics(method: str, statistics: Statistics) -> list[str]:
     """Words on the statistics of draws, in the order in which the sampler declares them."""
-    known = find_sampler(method).statistics.items()
-    return [own.in_words(statistics[name]) for name, own in known if own.in_words is not None]
+    declared = find_sampler(method).statistics.items()
+    return [statistic.in_words(statistics[name]) for name, statistic in declared if statistic.in_words is not None]

@@ -90,9 +90,14 @@ class GeoVISampler(AbstractSampler):
 
     def sampled(self, state: "VariationalState") -> Sampled:
         """The draws as one chain."""
-        statistics = {"loss": state.loss[None]}
-        own = {"notes": state.notes, "trouble": state.trouble}
-        return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, **own)
+        return Sampled(
+            method=self.settings.method,
+            latent=state.latent[None],
+            statistics={"loss": state.loss[None]},
+            keys=state.draw_keys,
+            notes=state.notes,
+            trouble=state.trouble,
+        )
 
     def notes(self, sampled: Sampled) -> list[Note]:
         """Notes for every user of such draws."""
@@ -136,8 +141,8 @@ class VariationalState:
     @classmethod
     def begin(cls, settings: SamplingSettings, best_latent: Float[ndarray, " latent"]) -> "VariationalState":
         """Before the first iteration: the keys are split here, and nowhere else."""
-        chosen = settings.section
-        n_pair = (chosen.samples + chosen.draws) // 2
+        section = settings.section
+        n_pair = (section.samples + section.draws) // 2
         start, none = np.asarray(best_latent)[None], np.zeros(0, np.asarray(best_latent).dtype)
         return cls(
             keys=np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), n_pair)),
@@ -147,8 +152,8 @@ class VariationalState:
             latent=start[:0],
             error=none,
             loss=none,
-            n_draw=np.array(chosen.draws),
-            tolerance=np.array(chosen.tolerance),
+            n_draw=np.array(section.draws),
+            tolerance=np.array(section.tolerance),
         )
 
     @property
@@ -191,23 +196,10 @@ class VariationalState:
         """Whether the mean was moved by less than the tolerance at last."""
         return bool(len(self.shift)) and bool(self.shift[-1] < self.tolerance)
 
-    def moved(self, mean: Float[ndarray, " latent"], kl: float, shift: float) -> "VariationalState":
-        """The state after an iteration."""
-        return dataclasses.replace(
-            self,
-            means=np.concatenate([self.means, mean[None]]),
-            kl=np.append(self.kl, kl).astype(self.kl.dtype),
-            shift=np.append(self.shift, shift).astype(self.shift.dtype),
-        )
-
-    def drawn(self, group: Group) -> "VariationalState":
-        """The state with more draws."""
-        return dataclasses.replace(
-            self,
-            latent=np.concatenate([self.latent, group.latent]),
-            error=np.concatenate([self.error, group.error]),
-            loss=np.concatenate([self.loss, group.loss]),
-        )
+    def with_rows(self, **rows: Any) -> "VariationalState":
+        """The state with more rows at the ends of some of its arrays."""
+        longer = {name: np.concatenate([getattr(self, name), added]) for name, added in rows.items()}
+        return dataclasses.replace(self, **longer)
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -299,7 +291,8 @@ def run_variational(
     expansion = _expanded(whole_posterior, mesh, state.mean)
     while not state.finished:
         begin = (settings.section.samples + state.n_done) // 2
-        state = state.drawn(_sampled(whole_posterior, mesh, settings, expansion, state.keys[begin : begin + size // 2]))
+        group = _sampled(whole_posterior, mesh, settings, expansion, state.keys[begin : begin + size // 2])
+        state = state.with_rows(**group._asdict())
         yield state
 
 
@@ -331,7 +324,8 @@ def _iterated(
         )
     mean, kl = (np.asarray(number, np.float64) for number in found)
     sigma = np.sqrt(np.mean((samples.latent - state.mean) ** 2, axis=0))
-    return state.moved(mean, float(kl), float(np.max(np.abs(mean - state.mean) / sigma)))
+    shift, dtype = np.max(np.abs(mean - state.mean) / sigma, keepdims=True), state.kl.dtype
+    return state.with_rows(means=mean[None], kl=kl[None].astype(dtype), shift=shift.astype(dtype))
 
 
 def _expanded(posterior: SquaredLoss, mesh: Mesh, mean: Float[ndarray, " latent"]) -> Expansion:

@@ -262,80 +262,70 @@ class Pose:
         return cls(inclination, angle, (east, north), own_angles)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Guesses of the whole galaxy, one in each row: scale length (kpc) of an exponential disc, inclination, position
-    angle of the receding side (deg), centre (arcsec), speed (km/s); `observed`: which of the observation's are free."""
-
-    size: Float[ndarray, " count"]
-    inclination: Float[ndarray, " count"]
-    position_angle: Float[ndarray, " count"]
-    centre: Float[ndarray, "count 2"]
-    speed: Float[ndarray, " count"]
-    observed: frozenset[str]
+Guesses = Mapping[str, Float[ndarray, "count ..."]]
+"""Guesses of the whole galaxy by the role of a parameter, along the first axis: scale length (kpc) of an exponential
+disc, inclination, position angle of the receding side (deg), centre (arcsec), rotation (km/s)."""
 
 
 def component_values(
-    free: Free, seen: Seen, pose: Pose, generator: np.random.Generator
+    free: Free, whole: Guesses, observed: frozenset[str], pose: Pose, generator: np.random.Generator
 ) -> dict[str, Float[ndarray, "count ..."]]:
-    """Values of the components' parameters by name.
+    """Values of the components' parameters by name; `observed`: roles of the observation's free parameters.
 
     Lengths follow from the scale length; a component's own angles and centre, where the observation's are not free, are
-    what is left of those seen. The sign of a speed is that for which the side that is seen to recede does; where the
-    position angle is free it is that of the prior's middle. A quarter turns the other way, each component for itself,
-    if its prior has both signs and there are several, or the angle is not free.
+    the whole galaxy's less those of the pose.
     """
     shown = [
         parameter
         for parameter in free.parameters
-        if component_of(parameter.name) and role_of(parameter.name) in _SHOWN - seen.observed
+        if component_of(parameter.name) and role_of(parameter.name) in _SHOWN - observed
     ]
     several = sum(role_of(parameter.name) == "rotation" for parameter in shown) > 1
-    return {parameter.name: _guess(parameter, free, seen, pose, generator, several=several) for parameter in shown}
+    turns = "position_angle" in observed
+    fixed = {
+        "centre": np.asarray(pose.offset),
+        "inclination": pose.inclination,
+        "position_angle": pose.position_angle,
+    }
+    values = {}
+    for parameter in shown:
+        role = role_of(parameter.name)
+        if role in _SIZES:
+            values[parameter.name] = _SIZES[role] * whole["scale_length"]
+        elif role == "rotation":
+            values[parameter.name] = _speeds(parameter, free, whole, pose, generator, several=several, turns=turns)
+        else:
+            values[parameter.name] = whole[role] - fixed[role]
+    return values
 
 
-def _guess(
-    parameter: FreeParameter, free: Free, seen: Seen, pose: Pose, generator: np.random.Generator, *, several: bool
+def _speeds(
+    parameter: FreeParameter,
+    free: Free,
+    whole: Guesses,
+    pose: Pose,
+    generator: np.random.Generator,
+    *,
+    several: bool,
+    turns: bool,
 ) -> Float[ndarray, "count ..."]:
-    """Values of one parameter; `several`: whether there are speeds of several components."""
-    role = role_of(parameter.name)
-    if role in _SIZES:
-        return _SIZES[role] * seen.size
-    if role == "rotation":
-        turned = _turns(component_of(parameter.name), free, seen, pose)
-        speed = seen.speed * _way(turned, len(seen.speed), generator, several=several)
-        low, high = (np.asarray(parameter.prior.value(np.full(parameter.shape, end))) for end in (-2.0, 2.0))
-        speeds = np.broadcast_to(speed.reshape(-1, *(1 for _ in parameter.shape)), (len(speed), *parameter.shape))
-        speeds = np.where(low >= 0, np.abs(speeds), speeds)
-        return np.where(high <= 0, -np.abs(speeds), speeds)
-    return _left(role, seen, pose)
+    """Speeds of a component; `several`: there are others; `turns`: the observation's position angle is free.
 
-
-def _left(role: str, seen: Seen, pose: Pose) -> Float[ndarray, "count ..."]:
-    """The rest of a sketch for a component's angle or centre."""
-    if role == "centre":
-        return seen.centre - np.asarray(pose.offset)
-    if role == "inclination":
-        return seen.inclination - pose.inclination
-    return seen.position_angle - pose.position_angle
-
-
-def _turns(component: str, free: Free, seen: Seen, pose: Pose) -> Float[ndarray, " count"] | None:
-    """The sign of the speed for which the side that recedes is the one seen; None where the angle is free."""
-    if "position_angle" in seen.observed or f"{GALAXY}{component}.position_angle" in free.names:
-        return None
-    angle = pose.position_angle + pose.own_angles.get(component, 0.0)
-    return np.where(np.cos(np.deg2rad(seen.position_angle - angle)) < 0, -1.0, 1.0)
-
-
-def _way(
-    turned: Float[ndarray, " count"] | None, count: int, generator: np.random.Generator, *, several: bool
-) -> Float[ndarray, " count"]:
-    """The signs of speeds, a share of them turned round where that is another galaxy."""
-    way = np.ones(count) if turned is None else turned
-    if turned is None and not several:
-        return way
-    return way * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
+    The sign is that for which the side that is seen to recede does; where the position angle is free it is that of the
+    prior's middle. A quarter turns the other way, each component for itself, if its prior has both signs and there are
+    several, or the angle is not free.
+    """
+    component, speed = component_of(parameter.name), whole["rotation"]
+    count, is_fixed = len(speed), not turns and f"{GALAXY}{component}.position_angle" not in free.names
+    if is_fixed:
+        angle = pose.position_angle + pose.own_angles.get(component, 0.0)
+        speed = speed * np.where(np.cos(np.deg2rad(whole["position_angle"] - angle)) < 0, -1.0, 1.0)
+    if is_fixed or several:
+        speed = speed * np.where(generator.random(count) < _AGAINST, -1.0, 1.0)
+    low, high = (np.asarray(parameter.prior.value(np.full(parameter.shape, end))) for end in (-2.0, 2.0))
+    speeds = np.broadcast_to(speed.reshape(-1, *(1 for _ in parameter.shape)), (count, *parameter.shape))
+    speeds = np.where(low >= 0, np.abs(speeds), speeds)
+    return np.where(high <= 0, -np.abs(speeds), speeds)
 
 
 def component_of(name: str) -> str:
@@ -352,9 +342,6 @@ def role_of(name: str) -> str:
 
 _SHOWN: frozenset[str] = frozenset({*_SIZES, "inclination", "position_angle", "centre", "systemic", "rotation"})
 """Roles of parameters that can be guessed from the cube."""
-
-_OF_ALL = ("scale_length", "inclination", "position_angle", "centre", "rotation")
-"""What components are guessed by, in the order of `Seen`."""
 
 _MOST = 1.5
 """Largest latent of a parameter that is drawn from its prior."""
@@ -407,21 +394,16 @@ def guesses(
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
     known = _values(sketch, around, generator, count)
-    speeds = [
-        parameter
+    fastest = [
+        np.asarray(parameter.prior.value(np.full(parameter.shape, 2.0)))
         for parameter in free.parameters
         if component_of(parameter.name) and role_of(parameter.name) == "rotation"
     ]
-    if bool(speeds) and all(
-        np.all(np.asarray(parameter.prior.value(np.full(parameter.shape, 2.0))) <= 0) for parameter in speeds
-    ):
+    if fastest and all(np.all(speed <= 0) for speed in fastest):
         known["position_angle"] = known["position_angle"] + 180.0
-    whole = {name: role_of(name) for name in free.names if not component_of(name)}
-    values = {name: known[role] for name, role in whole.items() if role in known}
-    observed = frozenset(whole.values())
-    size, inclination, angle, centre, speed = (known[role] for role in _OF_ALL)
-    seen = Seen(size, inclination, angle, centre, speed, observed)
-    values |= component_values(free, seen, around.pose, generator)
+    observed = {name: role_of(name) for name in free.names if not component_of(name)}
+    values = {name: known[role] for name, role in observed.items() if role in known}
+    values |= component_values(free, known, frozenset(observed.values()), around.pose, generator)
     own_prior = np.asarray(free.own_normals(prior))
     latent = np.clip(own_prior, -_MOST, _MOST)
     for parameter, place in zip(free.parameters, free.places.values(), strict=True):
@@ -440,15 +422,15 @@ def _values(
     tilt = inclination_of(sketch, around) + _TILT_SCATTER * generator.standard_normal(count)
     sine = np.maximum(np.abs(np.sin(np.deg2rad(tilt))), _LEAST_SINE)
     centre = sketch.centre + _CENTRE_SCATTER * sketch.major * generator.standard_normal((count, 2))
-    speed = sketch.rotation * _UNSMEARED ** generator.random(count) / sine
-    size = scale_length_of(sketch, around) * 10 ** (_SIZE_SCATTER * generator.standard_normal(count))
+    rotation = sketch.rotation * _UNSMEARED ** generator.random(count) / sine
+    scale_length = scale_length_of(sketch, around) * 10 ** (_SIZE_SCATTER * generator.standard_normal(count))
     return {
         "inclination": np.abs(tilt),
         "position_angle": _angles(sketch, generator, count),
         "centre": centre,
         "systemic": around.systemic + _SYSTEMIC_SCATTER * generator.standard_normal(count),
-        "scale_length": size,
-        "rotation": speed,
+        "scale_length": scale_length,
+        "rotation": rotation,
     }
 
 

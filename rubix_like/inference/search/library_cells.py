@@ -54,11 +54,6 @@ class Node(NamedTuple):
     log_determinant: float
     response: Float[ndarray, " latent"]
 
-    @property
-    def log_density(self) -> float:
-        """ln p(t)."""
-        return -self.loss - 0.5 * self.log_determinant
-
     def followed_to(self, at: float) -> Float[ndarray, " latent"]:
         """About where the lowest loss is with the latent held elsewhere."""
         return self.latent + _capped(self.response * (at - self.at))
@@ -85,7 +80,7 @@ def _capped(step: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
 def normal_at(posterior: SquaredLoss, latent: Float[ndarray, " latent"]) -> NormalEquations:
     """The normal equations at a place, from one evaluation."""
     loss, form = losses_and_forms_at(posterior, group_of(posterior, latent))
-    factor, projected = (np.asarray(own, np.float64)[0] for own in (form.factor, form.projected))
+    factor, projected = (np.asarray(array, np.float64)[0] for array in (form.factor, form.projected))
     return NormalEquations(
         np.array(latent, np.float64), float(np.asarray(loss)[0]), factor.T @ factor, factor.T @ projected
     )
@@ -108,7 +103,9 @@ def node_at(
     for _ in range(_MOST_STEPS):
         if slopes.gain < small:
             break
-        lower = _lowered(posterior, normal, slopes.step)
+        step = _capped(slopes.step)
+        trials = (normal_at(posterior, normal.latent + step * 0.5**half) for half in range(_HALVES + 1))
+        lower = next((trial for trial in trials if trial.loss < normal.loss), None)
         if lower is None:
             break
         normal, slopes = lower, _slopes(lower, index)
@@ -135,18 +132,6 @@ def _slopes(normal: NormalEquations, index: int) -> _Slopes:
         log_determinant=float(np.linalg.slogdet(inner)[1]),
         response=response,
     )
-
-
-def _lowered(
-    posterior: SquaredLoss, normal: NormalEquations, step: Float[ndarray, " latent"]
-) -> NormalEquations | None:
-    """The place to which the first of a step and its halves that lowers the loss leads."""
-    step = _capped(step)
-    for half in range(_HALVES + 1):
-        trial = normal_at(posterior, normal.latent + step * 0.5**half)
-        if trial.loss < normal.loss:
-            return trial
-    return None
 
 
 _REACH = 4.0
@@ -231,12 +216,12 @@ def library_nodes(posterior: Posterior) -> dict[int, Float[ndarray, " edge"]]:
     axes = {name: np.asarray(nodes, np.float64) for name, nodes in zip(library.names, library.nodes, strict=False)}
     known: dict[str, ndarray] = {}
     for name, component in zip(source.base.names, source.base.components, strict=True):
-        own = getattr(component, "population", None)
-        if not isinstance(own, SingleStars) or not {"age", "metallicity"} <= set(axes):
+        population = getattr(component, "population", None)
+        if not isinstance(population, SingleStars) or not {"age", "metallicity"} <= set(axes):
             continue
         beginning = f"{GALAXY}{name}.population."
         known[f"{beginning}log_age"] = axes["age"]
-        if not posterior.free.has(f"{beginning}metallicity_gradient") and float(own.metallicity_gradient) == 0:
+        if not posterior.free.has(f"{beginning}metallicity_gradient") and float(population.metallicity_gradient) == 0:
             known[f"{beginning}metallicity"] = 10 ** axes["metallicity"]
     correlated = {name for group in posterior.free.correlated for name in group.names}
     found = {}
@@ -307,11 +292,11 @@ def _neighbours(
 
 
 def _beyond(
-    posterior: SquaredLoss, begin: Cell, index: int, edges: Float[ndarray, " edge"], own: int, way: int
+    posterior: SquaredLoss, begin: Cell, index: int, edges: Float[ndarray, " edge"], best: int, way: int
 ) -> Iterator[Cell]:
     """Cell by cell in one direction, until the loss is too high."""
     cell, lowest = begin, begin.least
-    for number in range(own + way, own + way * (_MOST_CELLS + 1), way):
+    for number in range(best + way, best + way * (_MOST_CELLS + 1), way):
         if not 0 <= number < len(edges) - 1:
             return
         low, high = float(edges[number]), float(edges[number + 1])
@@ -343,7 +328,7 @@ def lower_elsewhere(
     ]
     if not found:
         return None
-    least, _, cell = min(found, key=lambda own: own[:2])
+    least, _, cell = min(found, key=lambda place: place[:2])
     return cell.node.followed_to(cell.lowest) if least < loss - _LOWER else None
 
 
@@ -361,27 +346,21 @@ def spreads(
 
 def spread_over(cells: list[Cell], index: int, best: float, sigma: float) -> Spread:
     """The spread of one value, over two cells at least."""
-    at, weight = _density(cells)
-    factor = float(np.sqrt(weight @ (at - best) ** 2)) / sigma
-    below = np.cumsum(weight)
-    low, high = (float(at[np.searchsorted(below, share)]) for share in (0.025, 0.975))
-    return Spread(index, factor, (low, high))
-
-
-def _density(cells: list[Cell]) -> tuple[Float[ndarray, " place"], Float[ndarray, " place"]]:
-    """Places over all cells and the posterior's share at each."""
     places, log_density, width = [], [], []
     for cell in cells:
         reach = 8 * cell.node.sigma
-        low, high = max(cell.low, cell.lowest - reach), min(cell.high, cell.lowest + reach)
-        ends = np.linspace(low, high, _PLACES + 1)
+        ends = np.linspace(max(cell.low, cell.lowest - reach), min(cell.high, cell.lowest + reach), _PLACES + 1)
         middle = 0.5 * (ends[1:] + ends[:-1])
         places.append(middle)
         log_density.append(-cell.loss(middle) - 0.5 * cell.node.log_determinant)
         width.append(np.diff(ends))
-    known = np.concatenate(log_density)
-    weight = np.exp(known - known.max()) * np.concatenate(width)
-    return np.concatenate(places), weight / weight.sum()
+    at, density = np.concatenate(places), np.concatenate(log_density)
+    weight = np.exp(density - density.max()) * np.concatenate(width)
+    weight = weight / weight.sum()
+    factor = float(np.sqrt(weight @ (at - best) ** 2)) / sigma
+    below = np.cumsum(weight)
+    low, high = (float(at[np.searchsorted(below, share)]) for share in (0.025, 0.975))
+    return Spread(index, factor, (low, high))
 
 
 def with_spreads(covariance: Float[ndarray, "latent latent"], found: list[Spread]) -> Float[ndarray, "latent latent"]:

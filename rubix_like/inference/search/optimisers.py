@@ -122,8 +122,8 @@ class AbstractOptimiser(eqx.Module):
 def chosen(pick: Array, these: Any, others: Any) -> Any:
     """For each start the one or the other of two pytrees of arrays with the axis `start` first."""
 
-    def choose(one: Array, other: Array) -> Array:
-        return jnp.where(pick.reshape(pick.shape + (1,) * (one.ndim - 1)), one.astype(other.dtype), other)
+    def choose(this: Array, other: Array) -> Array:
+        return jnp.where(pick.reshape(pick.shape + (1,) * (this.ndim - 1)), this.astype(other.dtype), other)
 
     return jax.tree.map(choose, these, others)
 
@@ -182,34 +182,33 @@ def _lbfgs() -> Any:
 @jax.jit
 def _gradient_step(optimiser: GradientDescent, posterior: SquaredLoss, state: State) -> State:
     """Every running start a step further."""
-    stepped = over_starts(lambda posterior, own: _one_gradient_step(optimiser, posterior, own), posterior, state)
-    return chosen(state.status == int(Status.RUNNING), stepped, state)
-
-
-def _one_gradient_step(optimiser: GradientDescent, posterior: SquaredLoss, own: State) -> State:
     optax = import_optional("optax", _LBFGS)
-    latent, inner = own.memory.trial, own.memory.inner
-    loss, gradient = optax.value_and_grad_from_state(posterior.loss)(latent, state=inner)
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        update, inner = _lbfgs().update(gradient, inner, latent, value=loss, grad=gradient, value_fn=posterior.loss)
-    trial = latent + jnp.asarray(update)
-    calm = jnp.where(jnp.abs(loss - own.loss) < optimiser.tolerance, own.memory.calm + 1, 0)
-    status = status_after(
-        first=own.n_step == 0,
-        finite=jnp.isfinite(loss),
-        smooth=jnp.isfinite(trial).all(),
-        converged=calm >= _CALM_STEPS,
-        stalled=jnp.zeros((), bool),
-        exhausted=own.n_step >= optimiser.steps,
-    )
-    return State(
-        latent=latent,
-        loss=jnp.asarray(loss),
-        gradient_norm=jnp.linalg.norm(jnp.asarray(gradient)),
-        n_step=own.n_step + 1,
-        status=status,
-        memory=GradientMemory(trial, inner, calm),
-    )
+
+    def stepped(posterior: SquaredLoss, start: State) -> State:
+        latent, inner = start.memory.trial, start.memory.inner
+        loss, gradient = optax.value_and_grad_from_state(posterior.loss)(latent, state=inner)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            update, inner = _lbfgs().update(gradient, inner, latent, value=loss, grad=gradient, value_fn=posterior.loss)
+        trial = latent + jnp.asarray(update)
+        calm = jnp.where(jnp.abs(loss - start.loss) < optimiser.tolerance, start.memory.calm + 1, 0)
+        status = status_after(
+            first=start.n_step == 0,
+            finite=jnp.isfinite(loss),
+            smooth=jnp.isfinite(trial).all(),
+            converged=calm >= _CALM_STEPS,
+            stalled=jnp.zeros((), bool),
+            exhausted=start.n_step >= optimiser.steps,
+        )
+        return State(
+            latent=latent,
+            loss=jnp.asarray(loss),
+            gradient_norm=jnp.linalg.norm(jnp.asarray(gradient)),
+            n_step=start.n_step + 1,
+            status=status,
+            memory=GradientMemory(trial, inner, calm),
+        )
+
+    return chosen(state.status == int(Status.RUNNING), over_starts(stepped, posterior, state), state)
 
 
 _SHORTEST = 1e-9
@@ -275,7 +274,7 @@ class LeastSquares(AbstractOptimiser):
         form = None
         if self.dense:
             form = NormalForm(jnp.zeros((count, size, size), latent.dtype), jnp.zeros_like(latent))
-        search = jax.vmap(lambda own: self._search().init(own, None))(latent)
+        search = jax.vmap(lambda start: self._search().init(start, None))(latent)
         return State.begin(latent, LeastSquaresMemory(latent, jnp.zeros(count, latent.dtype), search, form))
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
@@ -304,27 +303,25 @@ class LeastSquares(AbstractOptimiser):
 
 @jax.jit
 def _judge(optimiser: LeastSquares, state: State, loss: Float[Array, " start"]) -> _Verdict:
-    """Which trials are accepted."""
-    return jax.vmap(lambda own, trial_loss: _judged(optimiser, own, trial_loss))(state, loss)
-
-
-def _judged(optimiser: LeastSquares, own: State, loss: Float[Array, ""]) -> _Verdict:
-    """A step judged by the residuals along it alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
+    """Which trials are accepted, by the residuals along a step: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
     optx = import_optional("optimistix", _LEVENBERG_MARQUARDT)
-    gain = own.memory.gain
-    change = jnp.where(jnp.isfinite(loss), loss - own.loss, jnp.inf)
-    along = jnp.sqrt(2 * gain)[None]
-    begin, end = jnp.zeros_like(along), jnp.ones_like(along)
-    step_size, accept, _, search = optimiser._search().step(
-        own.n_step == 0,
-        begin,
-        end,
-        _info(along, -along[:, None]),
-        optx.FunctionInfo.Eval(gain + change),
-        own.memory.search,
-    )
-    running = own.status == int(Status.RUNNING)
-    return _Verdict(accept & jnp.isfinite(loss) & running, step_size, search)
+
+    def judged(start: State, loss: Float[Array, ""]) -> _Verdict:
+        gain = start.memory.gain
+        change = jnp.where(jnp.isfinite(loss), loss - start.loss, jnp.inf)
+        along = jnp.sqrt(2 * gain)[None]
+        step_size, accept, _, search = optimiser._search().step(
+            start.n_step == 0,
+            jnp.zeros_like(along),
+            jnp.ones_like(along),
+            _info(along, -along[:, None]),
+            optx.FunctionInfo.Eval(gain + change),
+            start.memory.search,
+        )
+        running = start.status == int(Status.RUNNING)
+        return _Verdict(accept & jnp.isfinite(loss) & running, step_size, search)
+
+    return jax.vmap(judged)(state, loss)
 
 
 @jax.jit
@@ -365,9 +362,9 @@ def _iterate(
 ) -> State:
     """The next trials by conjugate gradients, on the residuals linearised at the state's latents or accepted trials."""
 
-    def iterate(posterior: SquaredLoss, own: State, loss: Array, verdict: _Verdict) -> State:
+    def iterate(posterior: SquaredLoss, start: State, loss: Array, verdict: _Verdict) -> State:
         lx = import_optional("lineax", _LEVENBERG_MARQUARDT)
-        latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
+        latent = jnp.where(verdict.accept, start.memory.trial, start.latent)
         residuals, along = jax.linearize(posterior.residuals, latent)
         operator = lx.FunctionLinearOperator(along, jax.eval_shape(lambda: latent))
         step = _step(optimiser, verdict.step_size, _info(residuals, operator))
@@ -375,7 +372,7 @@ def _iterate(
         gain = half_square(residuals) - half_square(left)
         gradient = operator.transpose().mv(residuals)
         memory = LeastSquaresMemory(latent + step, jnp.maximum(gain, 0), verdict.search, None)
-        return _advanced(optimiser, own, loss, verdict, memory, gradient, (1 + 1 / verdict.step_size) * gain)
+        return _advanced(optimiser, start, loss, verdict, memory, gradient, (1 + 1 / verdict.step_size) * gain)
 
     stepped = over_starts(iterate, posterior, state, loss, verdict)
     return chosen(state.status == int(Status.RUNNING), stepped, state)
@@ -400,10 +397,8 @@ def _advanced(
     first = state.n_step == 0
     finite = jnp.isfinite(loss)
     summed = jnp.finfo(state.loss.dtype).eps * state.loss
-    change, noise = (
-        jnp.abs(loss - state.loss),
-        (_ROUNDINGS * (summed + optimiser.rounding * jnp.sqrt(2 * jnp.abs(state.loss)))),
-    )
+    change = jnp.abs(loss - state.loss)
+    noise = _ROUNDINGS * (summed + optimiser.rounding * jnp.sqrt(2 * jnp.abs(state.loss)))
     rejected = ~(verdict.accept | first)
     calm = ((change < optimiser.tolerance) | rejected) & (excess < optimiser.tolerance)
     calm = calm | (rejected & (change < noise) & (excess < noise))

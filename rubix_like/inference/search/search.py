@@ -32,7 +32,6 @@ from rubix_like.inference.posterior.fit_model import (
     ComponentsSource,
     Forward,
     Free,
-    FreeParameter,
     HeldSource,
     Latent,
 )
@@ -64,7 +63,6 @@ from rubix_like.inference.search.library_cells import CellsSeen, lower_elsewhere
 from rubix_like.inference.search.optimisers import (
     FAILED,
     GIVEN_UP,
-    REASONS,
     AbstractOptimiser,
     State,
     Status,
@@ -124,15 +122,12 @@ def evolved(
         filled = np.concatenate([latent, np.repeat(latent[-1:], -len(latent) % n_slot, axis=0)])
         groups = jax.device_put(filled.reshape(-1, n_slot, latent.shape[1]), sharding)
         found = _scaled_groups(posterior, patches, groups)
-        return Trials(*(np.asarray(own).reshape(len(filled), -1)[: len(latent)] for own in found))
+        return Trials(*(np.asarray(rows).reshape(len(filled), -1)[: len(latent)] for rows in found))
 
-    populations = drawn.reshape(-1, settings.candidates, drawn.shape[1])
-    owner, count = np.asarray(patches.owner), patches.count
-    generators = (np.random.default_rng([settings.seed, number]) for number in range(len(populations)))
-    ends = [
-        evolve(evaluate, owner, count, population, settings.generations, generator)
-        for population, generator in zip(populations, generators, strict=True)
-    ]
+    owner, ends = np.asarray(patches.owner), []
+    for number, population in enumerate(drawn.reshape(-1, settings.candidates, drawn.shape[1])):
+        generator = np.random.default_rng([settings.seed, number])
+        ends.append(evolve(evaluate, owner, patches.count, population, settings.generations, generator))
     return np.stack(ends)
 
 
@@ -150,21 +145,21 @@ def evolve(
     (Storn & Price 1997, J. Global Optim. 11, 341, DE/rand/1/bin).
     """
     members, loss = evaluate(population)
-    of_star, own = owner >= 0, np.maximum(owner, 0)
+    of_star, patch = owner >= 0, np.maximum(owner, 0)
     members = np.where(of_star, members, members[np.argmin(loss.sum(axis=1))])
     members, loss = evaluate(members)
     n_member, column = len(members), np.arange(len(owner))
     itself = 2 * np.eye(n_member)[:, :, None]
     for _ in range(generations):
-        others = np.argsort(generator.random((n_member, n_member, count)) + itself, axis=1)[:, :3, own]
-        one, two, three = (members[others[:, number], column] for number in range(3))
-        length = generator.uniform(*_LENGTHS, (n_member, count))[:, own]
+        others = np.argsort(generator.random((n_member, n_member, count)) + itself, axis=1)[:, :3, patch]
+        first, second, third = (members[others[:, number], column] for number in range(3))
+        length = generator.uniform(*_LENGTHS, (n_member, count))[:, patch]
         crossed = of_star & (generator.random(members.shape) < _CROSSED)
-        trial, trial_loss = evaluate(np.where(crossed, one + length * (two - three), members))
+        trial, trial_loss = evaluate(np.where(crossed, first + length * (second - third), members))
         better = trial_loss < loss
-        members = np.where(better[:, own] & of_star, trial, members)
+        members = np.where(better[:, patch] & of_star, trial, members)
         loss = np.where(better, trial_loss, loss)
-    return members[np.argmin(loss, axis=0)[own], column]
+    return members[np.argmin(loss, axis=0)[patch], column]
 
 
 def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
@@ -196,7 +191,10 @@ def _scaled_groups(
     posterior: Posterior, patches: Patches, groups: Float[Array, "group start latent"]
 ) -> tuple[Float[Array, "group start latent"], Float[Array, "group start patch"]]:
     """`scaled` for groups of as many latents as are computed at once."""
-    return lax.map(lambda group: over_starts(lambda own, at: scaled(own, patches, at), posterior, group), groups)
+    return lax.map(
+        lambda group: over_starts(lambda posterior, latent: scaled(posterior, patches, latent), posterior, group),
+        groups,
+    )
 
 
 def scaled(
@@ -227,8 +225,8 @@ def _best_masses(
     such."""
     free, likelihood = posterior.free, posterior.likelihood
     weight = likelihood.inverse_sigma**2
-    own = jnp.sum(model * model * weight, axis=2)
-    best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(own > 0, own, 1.0)
+    square = jnp.sum(model * model * weight, axis=2)
+    best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(square > 0, square, 1.0)
     factor = jnp.append(jnp.where(best > 0, best, 1.0).reshape(-1), 1.0)
     prior, place = free.parameters[free.names.index(STAR_MASS)].prior, free.places[STAR_MASS]
     old = latent[place]
@@ -290,8 +288,13 @@ def choose_starts(
     if isinstance(posterior, Posterior):
         drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
     if settings.candidates > 1 and count:
-        drawn, loss = _graded(posterior, mesh, drawn, report)
-        ordered = drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")]
+        size, groups = mesh.shape[SAMPLE_AXIS], []
+        for begin in range(0, total := len(drawn), size):
+            report("candidates", begin, total)
+            groups.append(_grade(posterior, mesh, drawn[begin : begin + size]))
+        loss = np.concatenate([group.loss for group in groups])[:total]
+        order = np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")
+        ordered = np.concatenate([group.latent for group in groups])[order]
         drawn = _apart(ordered, 2 * count)
         if problem is not None and is_unsure(problem):
             drawn = with_both_sides(free, drawn, ordered, count)
@@ -302,7 +305,7 @@ def choose_starts(
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
     """The surroundings of a sketch, by the model at the medians of all priors."""
     free, forward = problem.posterior.free, problem.posterior.forward
-    middle, parameters = np.zeros(free.n_latent), forward.main.parameters
+    middle, parameters, source = np.zeros(free.n_latent), forward.main.parameters, forward.source
     psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
     if seeing is None and psf is not None:
         seeing = psf.fwhm
@@ -318,18 +321,6 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     return Surroundings(float(forward.main.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic, pose)
 
 
-def _graded(
-    posterior: SquaredLoss, mesh: Mesh, drawn: Float[ndarray, "candidate latent"], report: Report
-) -> tuple[Float[ndarray, "candidate latent"], Float[ndarray, " candidate"]]:
-    """Latents, with the mass that fits best, and their losses."""
-    size, found = mesh.shape[SAMPLE_AXIS], []
-    for begin in range(0, len(drawn), size):
-        report("candidates", begin, len(drawn))
-        found.append(_grade(posterior, mesh, drawn[begin : begin + size]))
-    latent, loss = (np.concatenate([graded_batch[part] for graded_batch in found])[: len(drawn)] for part in (0, 1))
-    return latent, loss
-
-
 def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:
     """The losses of as many as are computed at once, or fewer."""
     placed = placed_starts(
@@ -339,12 +330,11 @@ def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate 
     if not isinstance(posterior, Posterior):
         return Graded(filled, np.asarray(losses_at(posterior, placed)), np.zeros((len(filled), 0)))
     modelled = models(posterior.forward, posterior.free, placed)
-    flux = modelled.flux
-    made = np.asarray(flux)
-    rows = [_scaled(posterior, *own) for own in zip(filled, made, strict=True)]
-    latent, factor = np.stack([row for row, _ in rows]), np.array([row for _, row in rows], made.dtype)
-    loss = scores(posterior, placed_starts(latent, mesh), flux, factor, modelled.roughness).loss
-    return Graded(latent, np.asarray(loss), made.sum(axis=(1, 2)) * factor[:, None])
+    flux = np.asarray(modelled.flux)
+    rows = [_scaled(posterior, latent, model) for latent, model in zip(filled, flux, strict=True)]
+    latent, factor = np.stack([row for row, _ in rows]), np.array([row for _, row in rows], flux.dtype)
+    loss = scores(posterior, placed_starts(latent, mesh), modelled.flux, factor, modelled.roughness).loss
+    return Graded(latent, np.asarray(loss), flux.sum(axis=(1, 2)) * factor[:, None])
 
 
 def _scaled(
@@ -353,9 +343,10 @@ def _scaled(
     """Latents with the masses that the cube is proportional to, where they are free, times a = sum(m d / sigma^2) /
     sum(m^2 / sigma^2), m the model and d the data: of all factors that with the least chi^2; and the factor on the
     model that this is."""
-    free, likelihood = posterior.free, posterior.likelihood
-    masses = _masses(posterior)
-    if not masses:
+    free, likelihood, source = posterior.free, posterior.likelihood, posterior.forward.source
+    masses = [parameter for parameter in free.parameters if role_of(parameter.name) == "mass"]
+    n_mass = len(source.base.names) if isinstance(source, ComponentsSource) else 1
+    if len(masses) != n_mass:
         return latent, 1.0
     flux, inverse_sigma = np.asarray(likelihood.flux), np.asarray(likelihood.inverse_sigma)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -365,33 +356,23 @@ def _scaled(
     if not best > 0:
         return latent, 1.0
     normals = np.array(free.own_normals(np.asarray(latent)))
-    places = [free.places[one.name].start for one in masses]
-    old = [float(one.prior.value(normals[place])) for one, place in zip(masses, places, strict=True)]
-    ends = [
-        np.asarray(one.prior.value(np.asarray([-_HEAVIEST, _HEAVIEST]))) / was
-        for one, was in zip(masses, old, strict=True)
-    ]
+    places = [free.places[mass.name].start for mass in masses]
+    old = [float(mass.prior.value(normals[place])) for mass, place in zip(masses, places, strict=True)]
+    heaviest = np.asarray([-_HEAVIEST, _HEAVIEST])
+    ends = [np.asarray(mass.prior.value(heaviest)) / value for mass, value in zip(masses, old, strict=True)]
     factor = float(np.clip(best, max(low for low, _ in ends), min(high for _, high in ends)))
-    for one, place, was in zip(masses, places, old, strict=True):
-        normals[place] = one.prior.latent(np.asarray(was * factor))
+    for mass, place, value in zip(masses, places, old, strict=True):
+        normals[place] = mass.prior.latent(np.asarray(value * factor))
     if not np.isfinite(normals[places]).all():
         return latent, 1.0
     return np.asarray(free.of_own_normals(normals)), float(masses[0].prior.value(normals[places[0]])) / old[0]
-
-
-def _masses(posterior: Posterior) -> list[FreeParameter]:
-    """The free masses if the cube is proportional to them: that of a synthetic galaxy, or those of all components."""
-    source = posterior.forward.source
-    wanted = len(source.base.names) if isinstance(source, ComponentsSource) else 1
-    masses = [parameter for parameter in posterior.free.parameters if role_of(parameter.name) == "mass"]
-    return masses if len(masses) == wanted else []
 
 
 def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:
     """The first `count` of them that are not at the same place as one before; where there are too few, others too."""
     chosen: list[int] = []
     for number, latent in enumerate(ordered):
-        if len(chosen) < count and not any(np.max(np.abs(latent - ordered[one])) < _SAME for one in chosen):
+        if len(chosen) < count and not any(np.max(np.abs(latent - ordered[other])) < _SAME for other in chosen):
             chosen.append(number)
     rest = [number for number in range(len(ordered)) if number not in chosen]
     return ordered[[*chosen, *rest][:count]]
@@ -464,28 +445,30 @@ def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, 
     speeds with the other sign; None where nothing is free, or the priors have no other side."""
     normals = np.array(free.own_normals(np.asarray(latent)))
     values = free.split(np.asarray(free.flat(np.asarray(latent))))
-    roles = {parameter.name: role_of(parameter.name) for parameter in free.parameters}
-    turned = [parameter for parameter in free.parameters if roles[parameter.name] == "position_angle"]
-    angles = [parameter for parameter in turned if not component_of(parameter.name)]
-    speeds = [parameter for parameter in free.parameters if roles[parameter.name] == "rotation"]
-    for own in angles or speeds:
-        value = values[own.name]
+    by_role = {
+        role: [parameter for parameter in free.parameters if role_of(parameter.name) == role]
+        for role in ("position_angle", "rotation")
+    }
+    angles = [parameter for parameter in by_role["position_angle"] if not component_of(parameter.name)]
+    turned = angles or by_role["rotation"]
+    for parameter in turned:
+        value = values[parameter.name]
         tries = (value - 180.0, value + 180.0) if angles else (-value,)
-        found = [np.ravel(own.prior.latent(np.asarray(other))) for other in tries]
+        found = [np.ravel(parameter.prior.latent(np.asarray(other))) for other in tries]
         inside = [other for other in found if np.isfinite(other).all() and (np.abs(other) < _FURTHEST).all()]
         if not inside:
             return None
-        normals[free.places[own.name]] = min(inside, key=lambda other: float(np.max(np.abs(other))))
-    return np.asarray(free.of_own_normals(normals)) if angles or speeds else None
+        normals[free.places[parameter.name]] = min(inside, key=lambda other: float(np.max(np.abs(other))))
+    return np.asarray(free.of_own_normals(normals)) if turned else None
 
 
 def _as_first(free: Free, latent: Float[ndarray, "candidate latent"]) -> Bool[ndarray, " candidate"]:
     """Whether the side that recedes is that of the first candidate, by position angles and signs of speeds."""
     same = np.ones(len(latent), bool)
-    for own, values in free.split(np.asarray(free.flat(latent))).items():
-        if role_of(own) == "position_angle":
+    for name, values in free.split(np.asarray(free.flat(latent))).items():
+        if role_of(name) == "position_angle":
             same ^= np.abs((values - values[:1] + 180.0) % 360.0 - 180.0) > _SIDE
-        elif role_of(own) == "rotation":
+        elif role_of(name) == "rotation":
             signs = np.sign(values.reshape(len(values), -1).sum(axis=1))
             same ^= signs != signs[:1]
     return same
@@ -528,12 +511,8 @@ def reviewed(
 
     Where all have ended and the best was given up, that one is taken up again, and goes on to its end.
     """
-    falls = falls or {}
-    verdicts = {
-        int(start): _verdict(after, int(start), free, falls.get(int(start), np.inf))
-        for start in after.slots[after.running]
-    }
-    after = after.with_status({start: status for start, status in verdicts.items() if status is not Status.RUNNING})
+    falls, running = falls or {}, after.slots[after.running].tolist()
+    after = after.with_status({start: _verdict(after, start, free, falls.get(start, np.inf)) for start in running})
     went_on = before.status == int(Status.RUNNING)
     ended = after.status[: len(went_on)]
     lost = np.count_nonzero(went_on & np.isin(ended, [int(status) for status in _FRUITLESS]))
@@ -542,7 +521,8 @@ def reviewed(
         after = after.without_waiting(asked)
     else:
         after = after.with_starts(after.reserve[:lost], after.reserve[lost:])
-    if after.finished and Status(int(after.status[best])) in GIVEN_UP and not _taken_up(after, after.latent[best]):
+    taken_up = np.all(after.start == after.latent[best], axis=1).any()
+    if after.finished and after.given_up[best] and not taken_up:
         after = after.with_starts(after.latent[best : best + 1], after.reserve)
     return after
 
@@ -559,7 +539,8 @@ def _verdict(found: SearchState, start: int, free: Free, fall: float) -> Status:
     if _gain(found, start, _WATCHED) >= needed or not is_saturated(free, found.latent[start]):
         return Status.RUNNING
     alternatives = len(found.reserve) + waiting
-    again = _taken_up(found, found.start[start], start)
+    ends = [found.latent[end] for end in np.flatnonzero(found.given_up) if end != start]
+    again = any(np.array_equal(end, found.start[start]) for end in ends)  # where another was given up
     return Status.SATURATED if behind > _BETTER or (alternatives and not again) else Status.RUNNING
 
 
@@ -570,17 +551,12 @@ def _creeps(found: SearchState, start: int, behind: float, fall: float, *, has_o
     """
     gain = _gain(found, start, _CREPT)
     if behind > _BETTER:
-        accepted = _last_falls(found, start)
+        losses = found.trace_loss[start, : int(found.n_step[start])]
+        losses = losses[np.flatnonzero(np.diff(losses, prepend=np.inf) < 0)]
+        accepted = float(losses[-3] - losses[-1]) if len(losses) > 2 else np.inf  # fall in the last two accepted steps
         ends_above = behind > _FAR_ABOVE and fall < _LEADS_THERE * behind and accepted < _SLOW * behind
         return bool(ends_above or gain < _LITTLE * behind)
     return has_others and _FAR_ABOVE < fall < np.inf and gain < _SLOW * fall
-
-
-def _last_falls(found: SearchState, start: int) -> float:
-    """The fall of a start's loss in the last two steps that were accepted; infinite where there were fewer."""
-    losses = found.trace_loss[start, : int(found.n_step[start])]
-    accepted = losses[np.flatnonzero(np.diff(losses, prepend=np.inf) < 0)]
-    return float(accepted[-3] - accepted[-1]) if len(accepted) > 2 else np.inf
 
 
 def _gain(found: SearchState, start: int, steps: int) -> float:
@@ -591,14 +567,6 @@ def _gain(found: SearchState, start: int, steps: int) -> float:
     return float(found.trace_loss[start, last - steps] - found.trace_loss[start, last])
 
 
-def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) -> bool:
-    """Whether a start that was given up goes on, or went on, from these latents."""
-    if itself is not None:
-        ends = [number for number in np.flatnonzero(found.given_up) if number != itself]
-        return any(np.array_equal(found.latent[end], latent) for end in ends)
-    return bool(np.any(np.all(found.start == latent, axis=1)))
-
-
 def is_saturated(free: Free, latent: ndarray) -> bool:
     """Whether the prior of any latent is flat there: of those with limits; those of single stars do not count."""
     limited = [
@@ -606,9 +574,7 @@ def is_saturated(free: Free, latent: ndarray) -> bool:
         for parameter in free.parameters
     ]
     far = np.concatenate(limited) & (np.abs(latent) > SATURATED)
-    if not far.any():
-        return False
-    return bool(np.any(far & (free.slopes(latent) < _FLAT * free.slopes(np.zeros_like(latent)))))
+    return bool(far.any()) and bool(np.any(far & (free.slopes(latent) < _FLAT * free.slopes(np.zeros_like(latent)))))
 
 
 _MOST_ADDED = 4
@@ -633,21 +599,14 @@ def search(
     ends, the next begins. A search resumed from any of its snapshots goes on as if it had not stopped. Raises
     ValueError, after the last snapshot, where every start has failed, with the reasons.
     """
-    posterior, settings = problem.posterior, problem.settings
-    n_residual = posterior.likelihood.flux.size
-    flux, inverse_sigma = (
-        np.asarray(array) for array in (posterior.likelihood.flux, posterior.likelihood.inverse_sigma)
-    )
+    posterior, settings, free = problem.posterior, problem.settings, problem.posterior.free
+    flux, inverse_sigma = np.asarray(posterior.likelihood.flux), np.asarray(posterior.likelihood.inverse_sigma)
     ratio = float(np.sqrt(np.mean((flux * inverse_sigma) ** 2)))
-    optimiser = make_optimiser(
-        settings.optimiser,
-        posterior.free.n_latent,
-        n_residual,
-        (ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)),
-    )
+    rounding = ratio * float(jnp.finfo(posterior.forward.main.plan.dtype).eps)
+    optimiser = make_optimiser(settings.optimiser, free.n_latent, flux.size, rounding)
     mesh = problem.pipeline.mesh
     return search_with(
-        optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem, starts, cells, report
+        optimiser, posterior, free, settings, mesh, resume, problem.start, problem, starts, cells, report
     )
 
 
@@ -671,11 +630,10 @@ def search_with(
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
     snapshot = resume
     if snapshot is None:
-        chosen = (
-            choose_starts(placed, free, settings, mesh, start, problem, report)
-            if starts is None
-            else ChosenStarts(starts, starts[:0])
-        )
+        if starts is None:
+            chosen = choose_starts(placed, free, settings, mesh, start, problem, report)
+        else:
+            chosen = ChosenStarts(starts, starts[:0])
         snapshot = SearchState.begin(*chosen, settings.optimiser.steps, idle)
     expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
     steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
@@ -687,19 +645,18 @@ def search_with(
         )
     yield snapshot
     looked_at, cells = placed if starts is None else None, cells or CellsSeen()
-    while not (snapshot := _going_on(snapshot, free, problem, looked_at, cells, report)).finished:
+    while not (snapshot := _with_further_start(snapshot, free, problem, looked_at, cells, report)).finished:
         if not snapshot.running.all():
             snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
         state = jax.tree.map(np.asarray, optimiser.step(placed, state))
-        after, asked = snapshot.after(state), settings.starts
         falls = dict(zip(snapshot.slots.tolist(), optimiser.predicted_fall(state).tolist(), strict=True))
-        snapshot = reviewed(snapshot, after, free, falls, asked)
+        snapshot = reviewed(snapshot, snapshot.after(state), free, falls, settings.starts)
         yield snapshot
     check_any_left(snapshot, free)
 
 
-def _going_on(
+def _with_further_start(
     snapshot: SearchState,
     free: Free,
     problem: Problem | None,
@@ -727,23 +684,23 @@ def _going_on(
 
 def check_any_left(snapshot: SearchState, free: Free) -> None:
     """Raise ValueError where all starts have failed."""
-    if not all(Status(status) in FAILED for status in snapshot.status):
+    if not snapshot.failed.all():
         return
-    reasons = "\n".join(
-        f"  start {number + 1}: {REASONS[Status(status)]} ({_described(free, latent)})"
-        for number, (status, latent) in enumerate(zip(snapshot.status, snapshot.latent, strict=True))
-    )
+    reasons = []
+    for number, (reason, values) in enumerate(zip(snapshot.reasons(), free.flat(snapshot.latent), strict=True)):
+        shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, np.asarray(values), strict=True)]
+        if len(shown) > _VALUES_SHOWN:
+            shown[_VALUES_SHOWN:] = ["..."]
+        reasons.append(f"  start {number + 1}: {reason} ({', '.join(shown)})")
     raise ValueError(
-        f"fit: expected at least one of {len(snapshot.status)} starts to get to a best fit, got failures only:\n"
-        f"{reasons}\nnarrow the priors of fit.free to where the model is defined, or check the data"
+        "\n".join(
+            [
+                f"fit: expected at least one of {len(reasons)} starts to get to a best fit, got failures only:",
+                *reasons,
+                "narrow the priors of fit.free to where the model is defined, or check the data",
+            ]
+        )
     )
-
-
-def _described(free: Free, latent: ndarray) -> str:
-    """The values of some latents."""
-    values = np.asarray(free.flat(np.asarray(latent)))
-    shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
-    return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
 
 
 @jax.jit

@@ -145,33 +145,40 @@ class SearchState:
         if not len(start):
             return self
         added = _waiting(start, *self.trace_latent.shape[1:])
-        rows = {name: np.concatenate([getattr(self, name), own]) for name, own in added.items()}
+        rows = {name: np.concatenate([getattr(self, name), column]) for name, column in added.items()}
         return dataclasses.replace(self, **rows, reserve=reserve)
 
-    def going_on(
+    def continued_by(
         self, further: "SearchState", change: float, others: Iterable[tuple[Float[ndarray, " latent"], float]] = ()
     ) -> "SearchState":
-        """This search, some of whose starts went on in a further one with a better model, by the latents where they
-        were: these with the steps of both, and after them the starts that the further one has added. Losses of the rest
-        are moved by `change`, or are those of `others`."""
-        new = [begun for begun in further.start if not np.any(np.all(self.latent == begun, axis=1))]
-        if new:
-            return self.with_starts(np.stack(new), self.reserve).going_on(further, change, others)
-        merged = {name: np.array(getattr(self, name)) for name in (*_MOVED, *_TRACES)}
+        """This search, some of whose starts were continued by a further one with a better model.
+
+        A start of the further search begins at the very latents where one of this search ended, and gets the steps of
+        both; its other starts are added. Losses of the rest are moved by `change`, or are those of `others`.
+        """
+
+        def row_of(latent: Float[ndarray, " latent"]) -> int | None:
+            return next(iter(np.flatnonzero(np.all(self.latent == latent, axis=1)).tolist()), None)
+
+        rows = [row_of(begun) for begun in further.start]
+        added = [number for number, row in enumerate(rows) if row is None]
+        for row, number in enumerate(added, start=len(self.start)):
+            rows[number] = row
+        whole = self.with_starts(further.start[added], self.reserve)
+        merged = {name: np.array(getattr(whole, name)) for name in (*_MOVED, *_TRACES)}
         for name in ("loss", "trace_loss"):
-            merged[name] = merged[name] + change
+            merged[name] += change
         for latent, loss in others:
-            merged["loss"][np.all(self.latent == latent, axis=1)] = loss
-        for number, begun in enumerate(further.start):
-            row = int(np.flatnonzero(np.all(self.latent == begun, axis=1))[0])
-            first = int(self.n_step[row])
-            count = min(int(further.n_step[number]), self.trace_loss.shape[1] - first)
+            merged["loss"][np.all(whole.latent == latent, axis=1)] = loss
+        for number, row in enumerate(rows):
+            first, n_step = int(whole.n_step[row]), int(further.n_step[number])
+            count = min(n_step, whole.trace_loss.shape[1] - first)
             for name in _MOVED:
                 merged[name][row] = getattr(further, name)[number]
             for name in _TRACES:
                 merged[name][row, first : first + count] = getattr(further, name)[number, :count]
-            merged["n_step"][row] = first + int(further.n_step[number])
-        return dataclasses.replace(self, **merged)
+            merged["n_step"][row] = first + n_step
+        return dataclasses.replace(whole, **merged)
 
     def without_waiting(self, first: int) -> "SearchState":
         """Without those of the starts from this number on that have not begun."""
@@ -205,15 +212,15 @@ class SearchState:
 
     def arrays(self) -> dict[str, ndarray]:
         """Everything by name; `from_arrays` is the inverse."""
-        own = {part.name: getattr(self, part.name) for part in dataclasses.fields(self) if part.name != "state"}
-        return own | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
+        arrays = {part.name: getattr(self, part.name) for part in dataclasses.fields(self) if part.name != "state"}
+        return arrays | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "SearchState":
         """The snapshot of what `arrays` returned; KeyError where something is missing."""
         count = sum(name.startswith(_STATE) for name in arrays)
-        own = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}
-        return cls(**own, state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)))
+        parts = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}
+        return cls(**parts, state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)))
 
 
 def _waiting(start: Float[ndarray, "start latent"], n_place: int, n_column: int) -> dict[str, ndarray]:

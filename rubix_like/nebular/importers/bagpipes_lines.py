@@ -89,13 +89,12 @@ def _photons(
     with open_source_fits(path) as file:
         wavelength = np.asarray(file["WAVELENGTHS_AA"].data, dtype=np.float64)
         ages = np.asarray(file["STELLAR_AGE_YR"].data, dtype=np.float64)
-        names = {
-            float(own.name.removeprefix("ZMET_").removesuffix("ZSOL")): own.name for own in file if "ZSOL" in own.name
-        }
+        names = [image.name for image in file if "ZSOL" in image.name]
+        names = {float(name.removeprefix("ZMET_").removesuffix("ZSOL")): name for name in names}
         spectra = np.array([np.asarray(file[names[z]].data, dtype=np.float64) for z in metallicity])
-    every = SOLAR_LUMINOSITY * photons_below(LYMAN_LIMIT, wavelength, spectra)
     grown = ages > 0.0
-    return np.array([np.exp(np.interp(np.log(age), np.log(ages[grown]), np.log(own))) for own in every[:, grown]])
+    photons = SOLAR_LUMINOSITY * photons_below(LYMAN_LIMIT, wavelength, spectra)[:, grown]
+    return np.array([np.exp(np.interp(np.log(age), np.log(ages[grown]), np.log(row))) for row in photons])
 
 
 BAGPIPES_LINES = SourceFormat(_is_bagpipes_lines, read_bagpipes_lines)

@@ -86,7 +86,7 @@ def _photons(logarithm: ndarray, order: list[int]) -> Float[ndarray, "age metal 
 
 def _named(path: Path, ids: list[str]) -> dict[str, int]:
     """Line -> place of its id; Cloudy's ids are in air or all in vacuum, which Ha tells."""
-    parsed = [_ID.fullmatch(own.strip()) for own in ids]
+    parsed = [_ID.fullmatch(id_.strip()) for id_ in ids]
     places = [place for place, found in enumerate(parsed) if found and 0 < int(found[2]) <= len(_ROMAN)]
     words = [parsed[place].groups() for place in places]  # type: ignore[union-attr]
     wavelength = np.array([float(number) * (1e4 if unit == "m" else 1.0) for *_, number, unit in words])

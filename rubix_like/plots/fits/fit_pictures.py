@@ -89,9 +89,13 @@ class Inferred:
 
     def true_latent(self) -> Float[ndarray, " parameter"]:
         """Latents of the truth; NaN where it is not known, or outside the prior."""
-        if self.truth is None:
-            return np.full(len(self.labels), np.nan)
-        return np.array([_inverse(value, self._nodes(n), self.prior[n]) for n, value in enumerate(self.truth)])
+        latent = np.full(len(self.labels), np.nan)
+        for number, value in enumerate([] if self.truth is None else self.truth):
+            values = self.prior[number]
+            rising = np.append(True, np.diff(values) > 0)  # a prior with bounds is flat towards its ends
+            if values[0] <= value <= values[-1]:
+                latent[number] = np.interp(value, values[rising], self._nodes(number)[rising])
+        return latent
 
     def pull(self) -> Float[ndarray, " parameter"]:
         """(latent - that of the truth) / sigma; NaN where the truth is not known."""
@@ -99,13 +103,6 @@ class Inferred:
 
     def _nodes(self, parameter: int) -> Float[ndarray, " node"]:
         return self.nodes[parameter % len(self.nodes)]
-
-
-def _inverse(value: float, nodes: Float[ndarray, " node"], values: Float[ndarray, " node"]) -> float:
-    """The latent of a value, between the nodes that differ (a prior with bounds is flat towards its ends)."""
-    rising = np.append(True, np.diff(values) > 0)
-    inside = values[0] <= value <= values[-1]
-    return float(np.interp(value, values[rising], nodes[rising])) if inside else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,10 +163,10 @@ def velocity_residual(view: FitView) -> tuple[Float[ndarray, "y x"], Float[ndarr
     scaled = view.model * view.inverse_sigma
     shifted = slope * view.inverse_sigma
     residual = np.where(view.used, view.residual, 0)
-    own, cross, both = (np.sum(a * b, axis=2) for a, b in ((scaled, scaled), (scaled, shifted), (shifted, shifted)))
-    determinant = own * both - cross**2
-    velocity = own * np.sum(shifted * residual, axis=2) - cross * np.sum(scaled * residual, axis=2)
-    return _ratio(velocity, determinant), np.sqrt(_ratio(own, determinant))
+    square, cross, shift = (np.sum(a * b, axis=2) for a, b in ((scaled, scaled), (scaled, shifted), (shifted, shifted)))
+    determinant = square * shift - cross**2
+    velocity = square * np.sum(shifted * residual, axis=2) - cross * np.sum(scaled * residual, axis=2)
+    return _ratio(velocity, determinant), np.sqrt(_ratio(square, determinant))
 
 
 def _ratio(above: Float[ndarray, "y x"], below: Float[ndarray, "y x"]) -> Float[ndarray, "y x"]:
@@ -399,13 +396,6 @@ def density(inferred: Inferred, parameter: int, mean: float, sigma: float) -> Fl
     return np.stack([value, normal / np.where(step > 0, step, np.inf)])
 
 
-def density_at_edge(inferred: Inferred, parameter: int, known: AtEdge) -> Float[ndarray, "2 node"]:
-    """The density of a parameter at the edge of its prior."""
-    value = inferred.value(parameter, known.latent)
-    step = np.gradient(value, known.latent)
-    return np.stack([value, known.density / np.where(step > 0, step, np.inf)])
-
-
 def draw_pairs(figure: "Figure", inferred: Inferred) -> None:
     """Contours of every pair of parameters, densities on the diagonal; the prior in grey, the truth (if known) red."""
     draw_triangle(
@@ -474,7 +464,9 @@ def _draw_density(axes: "Axes", inferred: Inferred, parameter: int) -> None:
     if known is None:
         value, height = density(inferred, parameter, float(inferred.latent[parameter]), sigma)
     else:
-        value, height = density_at_edge(inferred, parameter, known)
+        value = inferred.value(parameter, known.latent)
+        step = np.gradient(value, known.latent)
+        height = known.density / np.where(step > 0, step, np.inf)
     axes.fill_between(value, height, color=SPAXEL_COLORS[0], alpha=0.4, lw=0)
     axes.set_ylim(0, 1.15 * float(height.max()))
     axes.set_yticks([])
@@ -544,7 +536,7 @@ def draw_pulls(figure: "Figure", inferred: Inferred) -> None:
         mean = np.trapezoid(known.latent * known.density, known.latent)
         variance = np.trapezoid((known.latent - mean) ** 2 * known.density, known.latent)
         middle[parameter], half[parameter] = mean, np.sqrt(variance)
-    _draw_pull(panels[0, 0], *(middle, half), rows)
+    _draw_pull(panels[0, 0], middle, half, rows)
     panels[0, 0].set_xlabel("distance from the prior's median (σ of the prior)")
     if inferred.truth is not None:
         _draw_pull(panels[0, 1], inferred.pull(), np.ones(len(rows)), rows)

@@ -125,7 +125,10 @@ def density_of(
     mean = latent.mean(axis=0)
     white = solve_triangular(factor, (latent - mean).T, lower=True)
     width = len(latent) ** (-1 / 6)
-    edges = [_edges(values, width) for values in white]
+    edges = []
+    for values in white:  # cells of a third of the kernel's width, four widths beyond the outermost draws
+        low, high = values.min() - 4 * width, values.max() + 4 * width
+        edges.append(np.linspace(low, high, min(int(np.ceil((high - low) / (width / 3))), _MOST_CELLS) + 1))
     counts = np.histogram2d(*white, bins=edges)[0]
     steps = np.array([nodes[1] - nodes[0] for nodes in edges])
     height = gaussian_filter(counts, width / steps, mode="constant")
@@ -136,12 +139,6 @@ def density_of(
     return Density(
         mean[:, None, None] + np.einsum("ab,bij->aij", factor, np.stack(middles)), height, tuple(map(float, levels))
     )
-
-
-def _edges(white: Float[ndarray, " draw"], width: float) -> Float[ndarray, " edge"]:
-    """Cells of a third of the kernel's width, four widths beyond the outermost draws."""
-    low, high = white.min() - 4 * width, white.max() + 4 * width
-    return np.linspace(low, high, min(int(np.ceil((high - low) / (width / 3))), _MOST_CELLS) + 1)
 
 
 def evenly_chosen(count: int, most: int) -> Int[ndarray, " chosen"]:
@@ -266,7 +263,10 @@ def _draw_pair(axes: "Axes", corner: Corner, first: int, second: int) -> None:
     pair = np.array([first, second])
     points = corner.values[np.ix_(evenly_chosen(len(corner.values), MOST_POINTS), pair)]
     axes.plot(*points.T, ".", color=DRAW_COLOR, markersize=2.2, alpha=0.5, markeredgewidth=0)
-    _draw_contours(axes, corner, pair)
+    found = density_of(corner.latent[:, pair], corner.within[np.ix_(pair, pair)])
+    if found is not None and found.levels[-1] < found.levels[0]:
+        values = [corner.drawn.value(int(number), latent) for number, latent in zip(pair, found.latent, strict=True)]
+        axes.contour(*values, found.height, levels=sorted(found.levels), colors=DRAW_COLOR, linewidths=(0.8, 1.3))
     if corner.laplace is not None:
         for share in CONTOURS:
             axes.plot(*contour(corner.laplace, first, second, share), color=LAPLACE_COLOR, linewidth=0.7)
@@ -276,14 +276,6 @@ def _draw_pair(axes: "Axes", corner: Corner, first: int, second: int) -> None:
     if truth is not None:
         axes.axvline(truth[first], color=TRUTH_COLOR, linewidth=0.7)
         axes.axhline(truth[second], color=TRUTH_COLOR, linewidth=0.7)
-
-
-def _draw_contours(axes: "Axes", corner: Corner, pair: np.ndarray) -> None:
-    found = density_of(corner.latent[:, pair], corner.within[np.ix_(pair, pair)])
-    if found is None or not found.levels[-1] < found.levels[0]:
-        return
-    values = [corner.drawn.value(int(number), own) for number, own in zip(pair, found.latent, strict=True)]
-    axes.contour(*values, found.height, levels=sorted(found.levels), colors=DRAW_COLOR, linewidths=(0.8, 1.3))
 
 
 def _draw_legend(figure: "Figure", corner: Corner) -> None:
@@ -315,8 +307,7 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
     """
     grid: Any = figure.subplots(len(view.followed), 2, sharex="col", sharey="row", width_ratios=(4.5, 1), squeeze=False)
     for (left, right), followed in zip(grid, view.followed, strict=True):
-        _draw_chains(left, followed)
-        _draw_histograms(right, followed)
+        _draw_chains(left, right, followed)
         for chain, is_diverging in enumerate(view.diverging):
             at = np.flatnonzero(is_diverging)
             style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
@@ -339,26 +330,21 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
         grid[0, 0].legend(frameon=False, ncols=n_chain, fontsize=7, **place).set_in_layout(False)
 
 
-def _draw_chains(axes: "Axes", own: Followed) -> None:
-    for chain, values in enumerate(own.values):
-        axes.plot(np.arange(len(values)), values, color=_color(chain), linewidth=0.6, label=f"chain {chain + 1}")
-    axes.margins(y=0.08)
-    axes.grid(color="#dddddd", linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=7)
-    axes.locator_params(axis="y", nbins=4)
-
-
-def _draw_histograms(axes: "Axes", own: Followed) -> None:
-    """Each chain's, of one area, in common bins."""
-    edges = bins_of(own.values)
-    for chain, values in enumerate(own.values):
+def _draw_chains(left: "Axes", right: "Axes", followed: Followed) -> None:
+    """The values of each chain, and their histograms in common bins, all of one height."""
+    edges = bins_of(followed.values)
+    for chain, values in enumerate(followed.values):
+        left.plot(np.arange(len(values)), values, color=_color(chain), linewidth=0.6, label=f"chain {chain + 1}")
         height, _ = np.histogram(values, edges, density=True)
-        axes.stairs(height / max(float(height.max()), 1e-300), edges, orientation="horizontal", color=_color(chain))
-    axes.set_xlim(left=0)
-    axes.set_xticks([])
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelleft=False)
+        right.stairs(height / max(float(height.max()), 1e-300), edges, orientation="horizontal", color=_color(chain))
+    left.margins(y=0.08)
+    left.grid(color="#dddddd", linewidth=0.5)
+    left.tick_params(labelsize=7)
+    left.locator_params(axis="y", nbins=4)
+    right.set(xlim=(0, None), xticks=[])
+    right.tick_params(labelleft=False)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
 
 
 def bins_of(values: Float[ndarray, "chain draw"]) -> Float[ndarray, " edge"]:
@@ -440,8 +426,8 @@ def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
         if name in SPAXELS:
             inverse = view.cubes.inverse_sigma[y, x]
             noise = np.where(inverse > 0, 1 / np.where(inverse > 0, inverse, 1), np.nan)
-            own = spaxel_compared(view.cubes, name, (x, y))
-            spectra.append(Banded(own, noise, view.model_sigma[y, x], view.predicted_sigma[y, x]))
+            compared = spaxel_compared(view.cubes, name, (x, y))
+            spectra.append(Banded(compared, noise, view.model_sigma[y, x], view.predicted_sigma[y, x]))
     return tuple(spectra)
 
 
