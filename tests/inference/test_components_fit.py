@@ -205,7 +205,8 @@ def test_one_disc_fitted_to_two_that_counter_rotate_is_told(tmp_path, monkeypatc
     tests = result.verdict.tests
     assert min(tests["line widths of the spaxels"], tests["map of the line widths"]) < 1e-4
     assert abs(result.verdict.excess) < 3
-    assert "does not describe the data" in result.verdict.sentence and "line widths" in result.verdict.sentence
+    assert "does not describe the data" in result.verdict.sentence
+    assert "line widths" in result.verdict.sentence
 
 
 def test_more_points_are_advised_where_they_matter():

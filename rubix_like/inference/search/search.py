@@ -305,7 +305,7 @@ def choose_starts(
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
     """The surroundings of a sketch, by the model at the medians of all priors."""
     free, forward = problem.posterior.free, problem.posterior.forward
-    middle, parameters, source = np.zeros(free.n_latent), forward.main.parameters, forward.source
+    middle, parameters = np.zeros(free.n_latent), forward.main.parameters
     psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
     if seeing is None and psf is not None:
         seeing = psf.fwhm
