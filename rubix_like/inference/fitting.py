@@ -8,6 +8,7 @@ few.
 import dataclasses
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -461,14 +462,14 @@ def _search(
         if place is not None:
             save(place, snapshot, fingerprint, points=points)
 
-    cells, report, latest = CellsSeen(), silent, None
+    cells, report = CellsSeen(), silent
+    latest: deque[SearchState] = deque(maxlen=1)
 
     def look(what: str, done: int, total: int) -> None:
         report(what, done, total)
 
     def see(snapshot: SearchState) -> None:
-        nonlocal latest
-        latest = snapshot
+        latest.append(snapshot)
         running = np.flatnonzero(snapshot.status == Status.RUNNING)
         if len(running):
             best = running[np.argmin(snapshot.loss[running])]
@@ -491,13 +492,13 @@ def _search(
             forget_searches([] if place is None else [place])
             raise
         except (KeyboardInterrupt, SystemExit) as error:
-            if latest is None:
+            if not latest:
                 raise
-            words = f"the fit stopped {_where(latest)}"
+            words = f"the fit stopped {_where(latest[0])}"
             if isinstance(error, SystemExit):
                 progress.tell(words + ("" if place is None else "; the same command goes on from there"))
                 raise
-            found = latest.interrupted()
+            found = latest[0].interrupted()
             best = Best(request, problem, found, cells) if np.isfinite(found.loss[found.best]) else None
             raise SearchInterrupted(words, best) from None
 
