@@ -9,8 +9,11 @@ import typing
 from typing import Any
 
 import jaxtyping
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 from jaxtyping._storage import pop_shape_memo, push_shape_memo
+
+_HINTED = beartype(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
+"""Raises a TypeError."""
 
 
 def check_types() -> None:
@@ -27,7 +30,7 @@ def _checked(target: Any) -> Any:
         if dataclasses.is_dataclass(target) and not hasattr(target.__init__, "checks_types"):
             target.__init__ = _checked(target.__init__)
         return target
-    checked = beartype(_with_hints(target))
+    checked = _HINTED(_with_hints(target))
 
     @functools.wraps(target)
     def with_lengths(*arguments: Any, **named: Any) -> Any:
