@@ -309,7 +309,7 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
         observed = read_observed(path, **stated)
     n_y, n_x, n_wave = observed.shape
     if (kind == "image" and n_wave != 1) or (kind == "spectrum" and (n_y, n_x) != (1, 1)):
-        wanted = "(y, x, 1) with a filter" if kind == "image" else "(1, 1, wave) with a aperture"
+        wanted = "(y, x, 1) with a filter" if kind == "image" else "(1, 1, wave) with an aperture"
         raise ConfigError(f"fit.data.{name}: expected an ObservedCube of shape {wanted}, got {observed.shape}")
     return DataSet(name, settings, observed, band)
 

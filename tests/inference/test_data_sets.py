@@ -290,7 +290,7 @@ REFUSED = {
     "give it as fit.data.b.nuisance.psf_fwhm": ({"b": OTHER}, {"free": {"instrument.psf.fwhm": {"uniform": [1, 2]}}}),
     "give it as fit.data.b.nuisance.scale": ({"b": OTHER}, {"free": {"data.b.scale": {"uniform": [1, 2]}}}),
     "fit.data.b: expected cube: FILE, or data given in Python, got neither": ({"b": {}}, {}),
-    "expected an ObservedCube of shape (1, 1, wave) with a aperture": (
+    "expected an ObservedCube of shape (1, 1, wave) with an aperture": (
         {"b": {"spectrum": mock_data(SHAPE), "aperture": {"size": 1}}},
         {},
     ),
