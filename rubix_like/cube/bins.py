@@ -158,17 +158,19 @@ class WavelengthBins:
     @named_arguments
     def at(self, index: Num[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
+        index = np.asarray(index, dtype=np.float64)
         if self.sampling == "log":
-            return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))
+            return self.first * 10.0 ** (self.step * index)
         if self.sampling == "table":
             nodes, (low, high) = np.array(self.nodes), self._end_widths
             within = np.interp(index, 0.5 * np.arange(len(nodes)) - 0.5, nodes)
             return within + np.minimum(index + 0.5, 0.0) * low + np.maximum(index - (self.n_wave - 0.5), 0.0) * high
-        return self.first + self.step * np.asarray(index, dtype=np.float64)
+        return self.first + self.step * index
 
     @named_arguments
     def place(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Fractional bin indices of wavelengths (Angstrom, in `medium`), beyond the ends too: the inverse of `at`."""
+        wavelength = np.asarray(wavelength, dtype=np.float64)
         if self.sampling == "log":
             return np.log10(wavelength / self.first) / self.step
         if self.sampling == "table":

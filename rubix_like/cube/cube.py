@@ -133,10 +133,11 @@ class Cube(AbstractCube, eqx.Module):
             "truth": (self.truth, shape),
             "lsf_fwhm": (self.lsf_fwhm, shape[2:]),
             "mean_v_los": (self.mean_v_los, shape[:2]),
-            **{f"contributions['{name}']": (values, shape) for name, values in self.contributions.items()},
         }
-        for name, (values, wanted) in arrays.items():
-            if values is not None and np.shape(values) != wanted:
+        known = {name: (values, wanted) for name, (values, wanted) in arrays.items() if values is not None}
+        known |= {f"contributions['{name}']": (values, shape) for name, values in self.contributions.items()}
+        for name, (values, wanted) in known.items():
+            if np.shape(values) != wanted:
                 raise ValueError(
                     f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(values)}"
                 )

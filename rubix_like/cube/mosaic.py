@@ -236,11 +236,15 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
         raise ValueError("cubes: expected at least one cube, got none")
     first = cubes[0]
     for number, cube in enumerate(cubes[1:], start=2):
-        widths = [np.nan if each.lsf_fwhm is None else np.asarray(each.lsf_fwhm) for each in (cube, first)]
+        widths, others = cube.lsf_fwhm, first.lsf_fwhm
+        if widths is None or others is None:
+            same_widths = widths is others
+        else:
+            same_widths = np.shape(widths) == np.shape(others) and np.allclose(widths, others, rtol=1e-6)
         same = {
             "pixel_scale": cube.pixel_scale == first.pixel_scale,
             "wavelength bins": cube.bins.agrees(first.bins),
-            "lsf_fwhm": np.shape(widths[0]) == np.shape(widths[1]) and np.allclose(*widths, rtol=1e-6, equal_nan=True),
+            "lsf_fwhm": same_widths,
             "variance (all or none)": (cube.variance is None) == (first.variance is None),
             **{name: cube.meta.get(name) == first.meta.get(name) for name in _SEEN_ALIKE},
         }

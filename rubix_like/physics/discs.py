@@ -5,7 +5,10 @@ from jaxtyping import Float
 from numpy import ndarray
 
 _ROUNDING = 1e-12
-"""Area (in squared radii) below which a rectangle that touches the disc, or none at all, is outside."""
+"""Area (in squared radii) below which a rectangle that touches the disc is outside."""
+
+_SMALL = 1e-6
+"""Share of a rectangle below which it is outside of any disc."""
 
 
 def disc_overlap(
@@ -26,7 +29,10 @@ def disc_overlap(
         - _below_left(right, bottom, radius)
         + _below_left(left, bottom, radius)
     )
-    return np.where(area > _ROUNDING * radius**2, area, 0.0)
+    whole = (right - left) * (top - bottom)
+    farthest = np.maximum(np.abs(left), np.abs(right)) ** 2 + np.maximum(np.abs(bottom), np.abs(top)) ** 2
+    area = np.where(farthest <= radius**2, whole, np.minimum(area, whole))
+    return np.where(area > np.minimum(_ROUNDING * radius**2, _SMALL * whole), area, 0.0)
 
 
 def _below_left(x: ndarray, y: ndarray, radius: float) -> ndarray:

@@ -33,3 +33,9 @@ def test_shares_are_those_of_points(radius, centre):
 def test_the_area_is_that_of_the_circle(radius):
     x = np.arange(-6, 7) + 0.3
     assert circle_overlap(x, x, radius).sum() == pytest.approx(np.pi * radius**2, rel=1e-12)
+
+
+@pytest.mark.parametrize("radius", [30.0, 1e4, 1e6, 1e9])
+def test_a_circle_beyond_the_field_holds_whole_squares(radius):
+    x = np.arange(20) - 9.5
+    np.testing.assert_array_equal(circle_overlap(x, x, radius), 1.0)

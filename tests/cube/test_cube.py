@@ -61,6 +61,7 @@ def test_gradient_of_ivar_is_finite_where_the_variance_is_zero():
         ("footprint", Footprint(5, 3, 0.2)),
         ("lsf_fwhm", np.zeros(5)),
         ("mean_v_los", np.zeros((5, 3))),
+        ("contributions", {"flat_field": None}),
     ],
 )
 def test_wrong_shapes_are_refused(field, value):

@@ -266,6 +266,12 @@ def test_cubes_of_different_instruments_are_refused(changes, words):
         make_mosaic([make_cube(), make_cube(**changes)])
 
 
+def test_cubes_of_unknown_line_spreads_are_refused():
+    unknown = make_cube(lsf_fwhm=np.array([1.0, np.nan, 1.0]))
+    with pytest.raises(ValueError, match="got another lsf_fwhm in cube 2"):
+        make_mosaic([unknown, unknown])
+
+
 def test_no_cubes_are_refused():
     with pytest.raises(ValueError, match="at least one cube"):
         make_mosaic([])

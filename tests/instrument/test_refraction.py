@@ -165,3 +165,9 @@ def test_wrong_angles_are_refused(message):
     with pytest.raises(ConfigError) as found:
         config(REFRACTION | WRONG[message])
     assert message in str(found.value)
+
+
+def test_no_spectra_are_written_where_an_exposure_has_no_file(stacked, tmp_path):
+    with pytest.raises(ValueError, match="zip"):
+        write_spectra(stacked[1], (tmp_path / "one.fits",), "sami")
+    assert list(tmp_path.iterdir()) == []

@@ -105,6 +105,11 @@ def test_damage_is_found(table, tmp_path):
     path.write_bytes(bytes(content))
     with pytest.raises(ValueError, match=r"mine\.h5: .*(damaged|missing)"):
         load_nebular(path)
+    write_nebular(fixed(table, log_pressure=5.8), path, overwrite=True)
+    with h5py.File(path, "r+") as file:
+        file.attrs["axes"] = file.attrs["axes"].replace("log_u", "log_v")
+    with pytest.raises(ValueError, match=r"mine\.h5: .*damaged"):
+        load_nebular(path)
     path.write_text("text")
     with pytest.raises(ValueError, match=r"expected a nebular table in rubix_like's HDF5 layout.*nebular import"):
         load_nebular(path)

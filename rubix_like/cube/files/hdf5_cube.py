@@ -209,16 +209,19 @@ def read_group(file: Any) -> Cube:
     for key, stored in file["meta"].items():
         value = stored[()]
         if isinstance(value, h5py.Empty):
-            value = None
-        meta[key] = value.decode() if isinstance(value, bytes) else value
+            meta[key] = None
+        else:
+            meta[key] = value.decode() if isinstance(value, bytes) else value.item()
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
-    others: dict[str, Any] = {}
-
-    def add(name: str, stored: Any) -> None:
-        if isinstance(stored, h5py.Dataset):
-            others[name] = stored[()]
-
-    if "source_counters" in file:
-        file["source_counters"].visititems(add)
-    run = Meta(meta), None if counters is None else Counters(**counters), source_counters(others)
+    others = source_counters(_numbers(file.get("source_counters", {})))
+    run = Meta(meta), None if counters is None else Counters(**counters), others
     return cube_of({name: file[name][()] for name in ARRAYS if name in file}, file.attrs, run)
+
+
+def _numbers(group: Any, path: str = "") -> dict[str, Any]:
+    """The numbers in a group and the groups within it, also behind links, by their paths."""
+    found: dict[str, Any] = {}
+    for name, stored in group.items():
+        place = f"{path}{name}"
+        found |= _numbers(stored, f"{place}/") if isinstance(stored, h5py.Group) else {place: stored[()]}
+    return found

@@ -218,9 +218,12 @@ def write_spectra(cube: Cube | ShardedCube, paths: tuple[Path, ...], layout: str
     """
     if cube.fibres is None:
         raise ConfigError("Cube.fibres: expected the spectra of fibres, got None; observe with instrument.fibres")
-    for exposure, path in enumerate(paths, start=1):
-        is_manga = layout == "manga"
-        hdus = manga_spectra(cube, cube.fibres) if is_manga else sami_spectra(cube, cube.fibres, exposure)
+    if layout == "manga":
+        files = [manga_spectra(cube, cube.fibres)]
+    else:
+        n_exposure = cube.fibres.places.n_exposure
+        files = [sami_spectra(cube, cube.fibres, exposure) for exposure in range(1, n_exposure + 1)]
+    for path, hdus in zip(paths, files, strict=True):
         fits.HDUList(hdus).update_extend()
         with replacing(path) as temporary, temporary.open("wb") as stream:
             for hdu in hdus:

@@ -107,14 +107,14 @@ class ArrayFileLayout:
                     if (name in self.arrays or any(fnmatch(name, pattern) for pattern in self.others))
                 }
                 header: dict[str, Any] = dict(file.attrs)
+            if _checksum(arrays) != header["sha256"]:
+                raise ValueError(self.damaged(path))
+            numbers = {name: float(header[name]) for name in self.numbers}
+            return make({name: str(header[name]) for name in self.texts} | numbers, arrays)  # no checksum holds these
         except ValueError:
             raise
         except UNREADABLE as error:
             raise ValueError(self.damaged(path)) from error
-        if _checksum(arrays) != header["sha256"]:
-            raise ValueError(self.damaged(path))
-        numbers = {name: float(header[name]) for name in self.numbers}
-        return make({name: str(header[name]) for name in self.texts} | numbers, arrays)
 
     def _is_other(self, path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
         """Whether a file is none of arrays, or holds others; a damaged one counts as what it was to be."""
