@@ -137,6 +137,10 @@ class Free(eqx.Module):
         """Whether a parameter is free whose name begins with one of these."""
         return any(name.startswith(beginnings) for name in self.names)
 
+    def starts_of(self, *beginnings: str) -> tuple[int, ...]:
+        """The first latent of each parameter whose name begins with one of these."""
+        return tuple(place.start for name, place in self.places.items() if name.startswith(beginnings))
+
     def values(self, latent: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
         """The value of every parameter; differentiable. Of latents on the host numpy's arrays."""
         return self._values_of(self.own_normals(latent))
@@ -388,12 +392,12 @@ class SyntheticSource(AbstractParticleSource):
 
     def galaxy(self, values: Values) -> Galaxy:
         """The particles of the galaxy with the values named `galaxy.*`."""
-        return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
+        return with_leaves(self.base, values_below(values, GALAXY)).sample(self.draws)
 
     def of_host(self, values: Values) -> Galaxy:
         """The particles for values on the host, by one program for all values."""
         base, draws = jax.tree.map(np.asarray, (self.base, self.draws))
-        return sampled(with_leaves(base, _below(values, GALAXY)), draws)
+        return sampled(with_leaves(base, values_below(values, GALAXY)), draws)
 
 
 class ComponentsSource(AbstractParticleSource):
@@ -448,7 +452,7 @@ class ComponentsSource(AbstractParticleSource):
 
     def _at(self, values: Values) -> SmoothGalaxy:
         pairs = zip(self.base.names, self.base.components, strict=True)
-        components = (with_leaves(component, _below(values, f"{GALAXY}{name}.")) for name, component in pairs)
+        components = (with_leaves(component, values_below(values, f"{GALAXY}{name}.")) for name, component in pairs)
         return SmoothGalaxy(tuple(components), self.base.names)
 
 
@@ -466,12 +470,12 @@ class ModelSource(AbstractParticleSource):
 
     def galaxy(self, values: Values) -> Galaxy:
         """The particles of the model with the values named `galaxy.*`."""
-        return galaxy_of(with_named_leaves(self.model, _below(values, GALAXY)), self.draws)
+        return galaxy_of(with_named_leaves(self.model, values_below(values, GALAXY)), self.draws)
 
     def of_host(self, values: Values) -> Galaxy:
         """The particles for values on the host, by one program for all values."""
         model, draws = jax.tree.map(np.asarray, (self.model, self.draws))
-        return jax.tree.map(np.asarray, _sampled(with_named_leaves(model, _below(values, GALAXY)), draws))
+        return jax.tree.map(np.asarray, _sampled(with_named_leaves(model, values_below(values, GALAXY)), draws))
 
 
 @jax.jit
@@ -487,7 +491,7 @@ class HeldSource(AbstractParticleSource):
     def galaxy(self, values: Values) -> Galaxy:
         """The particles with the values named `stars.*`, but for `stars.v_los`, which no galaxy knows."""
         arrays = {name: value for name, value in values.items() if name != V_LOS}
-        return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, _below(arrays, STARS)))
+        return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, values_below(arrays, STARS)))
 
     def of_host(self, values: Values) -> Galaxy:
         """The particles with other arrays, of which nothing has to be compiled."""
@@ -692,5 +696,6 @@ def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     return scene.v_los[1:] - scene.v_los[0]
 
 
-def _below(values: Values, prefix: str) -> dict[str, Any]:
+def values_below(values: Values, prefix: str) -> dict[str, Any]:
+    """The values whose names begin with the prefix, by the rest of the name."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

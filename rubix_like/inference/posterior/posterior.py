@@ -47,6 +47,7 @@ from rubix_like.inference.posterior.fit_model import (
     Forward,
     Free,
     Latent,
+    values_below,
 )
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
@@ -146,7 +147,7 @@ class Likelihood(eqx.Module):
 
     def at(self, values: Mapping[str, Any]) -> "Likelihood":
         """The likelihood with the values named `likelihood.*`."""
-        free = {name.removeprefix(LIKELIHOOD): value for name, value in values.items() if name.startswith(LIKELIHOOD)}
+        free = values_below(values, LIKELIHOOD)
         if not free or not isinstance(self.errors, AbstractErrorDistribution):
             return self
         return dataclasses.replace(self, errors=dataclasses.replace(self.errors, **free))
@@ -225,9 +226,7 @@ def with_scale_information(
 
 def nuisance_places(free: Free) -> tuple[int, ...]:
     """Places of the latents that the likelihood alone depends on."""
-    return tuple(
-        place.start for name, place in free.places.items() if name == NOISE_SCALE or name.startswith(LIKELIHOOD)
-    )
+    return free.starts_of(NOISE_SCALE, LIKELIHOOD)
 
 
 def with_nuisance_information(
