@@ -1,5 +1,6 @@
 """The request for a fit: its settings, from the configuration and from Python, and its data."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class Request:
                 return (DataSet.of_cube(self.data),)
             case Cube():
                 return (DataSet.of_cube(observed_from(self.data)),)
-            case str() | Path():
+            case str() | os.PathLike():
                 return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
         raise TypeError("expected one cube, got several sets of data")
 

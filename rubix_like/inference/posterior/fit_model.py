@@ -377,11 +377,16 @@ class AbstractParticleSource(eqx.Module):
     def fastest(self, values: Values) -> float:
         """Speed (km/s) of the fastest particle for values on the host."""
         galaxy = self.of_host(values)
-        speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, np.float64), axis=1) + np.abs(values.get(V_LOS, 0.0))
-        if galaxy.stars.random_velocity is not None:
-            speed = speed + np.abs(galaxy.stars.random_velocity)
         of_gas = np.zeros((0, 3)) if galaxy.gas is None else np.asarray(galaxy.gas.velocity, np.float64)
-        return float(np.max(speed, initial=np.max(np.linalg.norm(of_gas, axis=1), initial=0.0)))
+        return max(fastest_star(galaxy.stars, values), float(np.max(np.linalg.norm(of_gas, axis=1), initial=0.0)))
+
+
+def fastest_star(stars: Stars, values: Values) -> float:
+    """Speed (km/s) of the fastest star, with the random part of its velocity and `stars.v_los`."""
+    speed = np.linalg.norm(np.asarray(stars.velocity, np.float64), axis=1) + np.abs(values.get(V_LOS, 0.0))
+    if stars.random_velocity is not None:
+        speed = speed + np.abs(stars.random_velocity)
+    return float(np.max(speed, initial=0.0))
 
 
 class SyntheticSource(AbstractParticleSource):
@@ -496,6 +501,10 @@ class HeldSource(AbstractParticleSource):
     def of_host(self, values: Values) -> Galaxy:
         """The particles with other arrays, of which nothing has to be compiled."""
         return self.galaxy(values)
+
+    def fastest(self, values: Values) -> float:
+        """Speed (km/s) of the fastest star for values on the host; gas of a given galaxy may be left unread."""
+        return fastest_star(self.of_host(values).stars, values)
 
 
 class AbstractForward(eqx.Module):
