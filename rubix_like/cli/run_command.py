@@ -95,7 +95,8 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> No
             check_outputs([picture], [PICTURE], "output", (*named_files(config), *read), overwrite=options.overwrite)
             check_writable(picture, 0)
 
-    team.in_first(check_picture)
+    if options.plot:
+        team.in_first(check_picture)
     progress = _progress(team)
     cube, path, others, remarks = compute(config, path, progress, team, read, overwrite=options.overwrite)
     if picture is not None:

@@ -633,11 +633,12 @@ def sums_of_sets(
 ) -> ResidualStatistics:
     """chi^2 of all voxels, and all sums of each set, as `sums_of_tests` makes them."""
     del design  # sets have no continua of single spaxels
-    parts = (voxels, inverse_sigma, light, fitted, others)
-    alone = {
-        data_set.name: sums_of_tests(*(data_set.unpacked(part) for part in parts), None)  # pyright: ignore
-        for data_set in sets
-    }
+    alone = dict[str, ResidualStatistics]()
+    for data_set in sets:
+        unpacked = data_set.unpacked
+        alone[data_set.name] = sums_of_tests(
+            unpacked(voxels), unpacked(inverse_sigma), unpacked(light), unpacked(fitted), unpacked(others), None
+        )
     real = (inverse_sigma > 0).astype(voxels.dtype)
     left, products = np.maximum(np.sum(real) - np.sum(fitted**2), 0.0), products_of(others, others)
     chi_square = with_others(TestSum(np.sum(voxels**2), left, 2 * left, np.sum(real)), products, products)
