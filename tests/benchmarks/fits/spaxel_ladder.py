@@ -252,7 +252,7 @@ def make_rung(stars, model=None, library=LIBRARY, **engine):
         footprint=Footprint.of((2, 2), 0.5),
         source="numpy",
     )
-    function = rl.log_posterior(config, blank, free, model=base, starts=1, candidates=16)
+    function = rl.log_posterior(config, blank, free, model=base, candidates=16)
     problem = with_rows(function.problem, 1)
     if not several:
         return Rung(stars, problem, model)
