@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import pytest
+from astropy.config import ConfigItem
 from checked_types import check_types
 from jax.experimental.compilation_cache import compilation_cache
 from quick_compiler import compile_quickly, optimised_programs
@@ -173,6 +174,27 @@ def _once(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
         return copy.deepcopy(kept[path]) if isinstance(kept[path], dict) else kept[path]
 
     return read_once
+
+
+@pytest.fixture(scope="session", autouse=True)
+def settings_of_astropy_read_once() -> Iterator[None]:
+    """astropy looks up and checks a setting for every card of a FITS header: 4 % of the time."""
+    read, change = ConfigItem.__call__, ConfigItem.set
+    kept: dict[ConfigItem, Any] = {}
+
+    def read_once(item: ConfigItem) -> Any:
+        if item not in kept:
+            kept[item] = read(item)
+        return kept[item]
+
+    def change_kept(item: ConfigItem, value: Any) -> None:
+        change(item, value)
+        kept.pop(item, None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfigItem, "__call__", read_once)
+        patch.setattr(ConfigItem, "set", change_kept)
+        yield
 
 
 MAPPINGS = Path("/proc/self/maps")

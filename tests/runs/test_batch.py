@@ -264,10 +264,19 @@ def test_other_settings_are_refused_or_made_again(folder, caplog):
     assert (redone.n_done, redone.n_skipped) == (2, 0)
     assert run_catalogue(other, GALAXIES, overwrite=True).n_skipped == 2
     record = json.loads(Path("cube/records/g1.json").read_text())
-    record["made_from"]["version"] = "0.0.1"
+    record["made_from"]["numbers"] = -1
     Path("cube/records/g1.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"'g1': rubix-like .* instead of 0\.0\.1; give overwrite=True"):
+    with pytest.raises(ConfigError, match=r"'g1': .* numbers .*is 0 instead of -1\); give overwrite=True .* another f"):
         run_catalogue(other, GALAXIES)
+    made = record["made_from"]
+    del made["numbers"], made["settings"]["ssp.library"]
+    made["version"] = "0.1.0"
+    assert made["settings"].pop("engine.kernel") == "auto"
+    Path("cube/records/g1.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"'g1': engine.kernel: auto instead of scatter; give"):
+        run_catalogue(other, GALAXIES)
+    by_scatter = {**other, "engine": {**other.get("engine", {}), "kernel": "scatter"}}
+    assert run_catalogue(by_scatter, GALAXIES, part="1/2").n_skipped == 1
     Path("cube/records/g1.json").write_text("{")
     with pytest.raises(ConfigError, match=r"g1.json: expected a record .* remove it"):
         run_catalogue(other, GALAXIES)

@@ -32,7 +32,7 @@ from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.placing import pad_galaxy_on_host
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.plots.figure import save_quicklook
-from rubix_like.runs.batch.entries import Entry, Row, Sources, entry_of
+from rubix_like.runs.batch.entries import Entry, Row, Sources, changes, entry_of
 from rubix_like.runs.batch.executors import Terms
 from rubix_like.runs.batch.records import Record, Records, measured, outside_notes, sizes_of
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source, serves
@@ -61,7 +61,7 @@ class BlockWork:
 
     def is_done(self, name: str, record: Record) -> bool:
         """Whether a record says that this very cube has been made, and its files are there."""
-        return record.made_from == self.made_from[name] and self.records.is_complete(record)
+        return not changes(record.made_from, self.made_from[name]) and self.records.is_complete(record)
 
 
 @dataclass

@@ -142,13 +142,13 @@ def observe_all(
     check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "output")
     before = {entry.name: records.read(entry.name) for entry in mine}
     done = {name: record.made_from for name, record in before.items() if record is not None and record.status == "done"}
-    changed = [name for name, made in done.items() if made != made_from[name]]
+    changed = {name: lines for name, made in done.items() if (lines := changes(made, made_from[name]))}
     if changed and not overwrite:
-        lines = changes(done[changed[0]], made_from[changed[0]])
+        name, lines = next(iter(changed.items()))
         more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
         raise ConfigError(
             f"{records.folder}: {len(changed)} of {len(mine)} entries are done, but were made from something else, "
-            f"e.g. '{changed[0]}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or another "
+            f"e.g. '{name}': {'; '.join(lines[:3])}{more}; give overwrite=True to make them again, or another "
             f"folder (output=...)"
         )
     pictures = [beside(entry.path, ".png") for entry in mine] if how.with_picture else []

@@ -28,7 +28,7 @@ from rubix_like.readers.snapshot import check_snapshot
 from rubix_like.runs.run_files import files_at, named_paths, output_files, with_asked_maps
 from rubix_like.runtime.files.outputs import split_name
 from rubix_like.ssp.formats import SHELF
-from rubix_like.version import __version__
+from rubix_like.version import NUMBERS
 
 RowSource = str | Path | Sequence[Mapping[str, Any]]
 """A CSV file, or its rows as mappings from columns to values."""
@@ -379,7 +379,7 @@ class Sources:
     def made_from(self, entry: Entry) -> dict[str, Any]:
         """Plain data, equal for two entries only where their cubes are, but for chance and bugs."""
         files = {name: state for _, path in named_paths(entry.config) for name, state in self._states(path).items()}
-        return {"version": __version__, "settings": described(entry.config), "sources": dict(sorted(files.items()))}
+        return {"numbers": NUMBERS, "settings": described(entry.config), "sources": dict(sorted(files.items()))}
 
     def _states(self, path: Path) -> dict[str, FileState]:
         if str(path) not in self._known:
@@ -388,12 +388,16 @@ class Sources:
         return self._known[str(path)]
 
 
+_UNTIL_THERE_WAS_A_KEY = {"ssp.library": "popstar", "engine.kernel": "scatter"}
+"""What cubes were made with whose records lack the key."""
+
+
 def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """The differences between two descriptions, in words."""
     lines = []
-    if old["version"] != new["version"]:
-        lines.append(f"rubix-like {new['version']} instead of {old['version']}")
-    before, now = old["settings"], new["settings"]
+    if (before := old.get("numbers", 0)) != (now := new.get("numbers", 0)):
+        lines.append(f"this rubix-like computes other numbers (their version is {now} instead of {before})")
+    before, now = (_UNTIL_THERE_WAS_A_KEY | made["settings"] for made in (old, new))
     for key in sorted(before.keys() | now.keys()):
         if before.get(key) != now.get(key):
             lines.append(f"{key}: {now.get(key)} instead of {before.get(key)}")
