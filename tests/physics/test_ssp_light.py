@@ -1,7 +1,6 @@
 """Light of the SSP libraries: energies, colours, lines and their agreement with each other."""
 
 import os
-import time
 
 import numpy as np
 import pytest
@@ -119,8 +118,5 @@ def test_bc03_miles_surviving_mass_is_kroupa(bc03_miles):
     assert np.all(np.diff(bc03_miles.surviving_fraction[4]) < 1e-2)
 
 
-def test_bc03_miles_loads_in_seconds(bc03_miles):
-    start = time.perf_counter()
-    load_ssp("bc03-miles")
-    assert time.perf_counter() - start < 5.0
+def test_bc03_miles_has_all_ages_and_metallicities(bc03_miles):
     assert bc03_miles.spectra.shape == (6, 220, 13216)

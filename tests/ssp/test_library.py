@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import resource as limits
-import time
 from pathlib import Path
 
 import h5py
@@ -193,10 +192,8 @@ def test_the_embedded_file_is_the_documented_one():
     assert path.stat().st_size < 2.5e6
 
 
-def test_popstar_loads_at_once_and_describes_itself():
-    start = time.perf_counter()
+def test_popstar_describes_itself():
     library = load_ssp("popstar")
-    assert time.perf_counter() - start < 1.0
     assert library.spectra.shape == (6, 106, 1225)
     assert library.spectra.dtype == np.float64
     assert library.rest_wavelength[0] == 91.0
