@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 import equinox as eqx
 import numpy as np
@@ -85,6 +86,11 @@ class SSPLibrary(eqx.Module):
         )
 
 
+_IN_MEMORY: WeakValueDictionary[Any, SSPLibrary] = WeakValueDictionary()
+"""The libraries that something still holds, by path, size and time of the last change: instruments of one run, arms and
+data sets of a fit share theirs."""
+
+
 @named_arguments
 def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     """The library of a run's settings, of a known name (`rubix-like ssp list`) or of a file, converted to vacuum.
@@ -94,16 +100,27 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     ValueError for a file that is missing, damaged or of another layout.
     """
     library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
-    stored = dict(vars(read_table(SHELF.locate(library))))
+    path = SHELF.locate(library)
+    state = path.stat() if path.is_file() else None
+    key = None if state is None else (path.resolve(), state.st_size, state.st_mtime_ns)
+    if (held := _IN_MEMORY.get(key)) is not None:
+        return held
+    stored = dict(vars(read_table(path)))
     medium = stored.pop("medium")
-    own: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: np.asarray(value, np.float64) if isinstance(value, ndarray) else value for name, value in stored.items()
     }
     if medium == "air":
-        own["rest_wavelength"] = air.to_vacuum(own["rest_wavelength"])
-        stretch = air.vacuum_per_air(own["rest_wavelength"])
-        own |= {"spectra": own["spectra"] / stretch, "fwhm": own["fwhm"] * stretch}
-    return SSPLibrary(**own, source_medium=medium)
+        fields["rest_wavelength"] = air.to_vacuum(fields["rest_wavelength"])
+        stretch = air.vacuum_per_air(fields["rest_wavelength"])
+        fields |= {"spectra": fields["spectra"] / stretch, "fwhm": fields["fwhm"] * stretch}
+    for value in fields.values():
+        if isinstance(value, ndarray):
+            value.flags.writeable = False  # others may have the same library
+    made = SSPLibrary(**fields, source_medium=medium)
+    if key is not None:
+        _IN_MEMORY[key] = made
+    return made
 
 
 def describe_library(library: SSPLibrary) -> str:

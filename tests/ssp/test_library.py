@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import resource as limits
 from pathlib import Path
 
@@ -190,6 +191,17 @@ def test_the_embedded_file_is_the_documented_one():
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest in (REPOSITORY / "data" / "README.md").read_text()
     assert path.stat().st_size < 2.5e6
+
+
+def test_a_library_is_shared_while_something_holds_it(tmp_path):
+    path = tmp_path / "library.h5"
+    path.write_bytes((REPOSITORY / "data" / "popstar.h5").read_bytes())
+    first = load_ssp(path)
+    assert load_ssp(str(path)) is first
+    with pytest.raises(ValueError, match="read-only"):
+        first.spectra[0] = 0
+    os.utime(path, ns=(1, 1))
+    assert load_ssp(path) is not first
 
 
 def test_popstar_describes_itself():
