@@ -344,7 +344,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
             f"pipeline.cube: expected one 'degrade_lsf' (each starts from the instrument's line spread), got "
             f"{len(widths)}; keep the widest"
         )
-    aligned = [] if planned.alignment is None else [planned.alignment.meta]
+    aligned = [] if setup.alignment is None else [setup.alignment.meta]
     notes = as_notes((*planned.notes, *(note for stage in stages for note in stage.notes)))
     return Header(
         bins=bins,
