@@ -116,7 +116,7 @@ PAINT_STAGES = Registry(
     "rubix_like.paint_stages",
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
-        "lines": "rubix_like.forward.sources.lines:AbstractLines",
+        "lines": "rubix_like.forward.sources.lines:SectionLines",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
         "agn": "rubix_like.forward.sources.nebulae:AbstractNarrowLines",
     },

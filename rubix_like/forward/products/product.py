@@ -21,7 +21,7 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.scene import Scene
 
 _ROOM = 1 << 28
@@ -195,6 +195,10 @@ class AbstractProduct(eqx.Module):
     kind: ClassVar[Kind | None] = None
     words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     labels: ClassVar[tuple[MapLabel, ...]] = ()
+
+    def absent(self, galaxy: Galaxy) -> None:  # noqa: ARG002
+        """None: a galaxy without these particles is refused."""
+        return
 
     @abstractmethod
     def paint(self, viewer: Viewer, particles: Any) -> Any:

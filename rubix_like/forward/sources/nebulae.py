@@ -11,13 +11,21 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS, YOUNG_STARS, DiffuseSettings, NebularSettings
 from rubix_like.engine.painter import AbstractPainter, PainterPair, SpreadPainter
 from rubix_like.engine.setup import FastParticles, Setup, SourcePlan
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter, as_wide, check_number, table_at
-from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, ReaderWords, agn_settings, covered
+from rubix_like.forward.sources.source import (
+    AbstractDimmedSource,
+    DustInFront,
+    Kind,
+    ReaderWords,
+    agn_settings,
+    covered,
+)
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE, star_coordinates
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
@@ -76,7 +84,8 @@ class StarPhotons(eqx.Module):
 
 
 class MeanPhotons(eqx.Module):
-    """Photons of all stars up to an age (log10 yr), by metallicity, where 1 Msun/yr was formed all that time."""
+    """Photons of all stars up to an age (log10 yr), by metallicity, where 1 Msun/yr was formed all that time: also
+    those of the stars that gas makes, of a rate that was constant as long as its stars ionise."""
 
     axes: TemplateAxes
     per_rate: Float[Array | ndarray, "template 1"]
@@ -98,28 +107,13 @@ class MeanPhotons(eqx.Module):
         """1e49 photons per second for each Msun of stars, in the mean over the age, by log10 metallicity."""
         return self.of_rate(metallicity) * 10.0 ** (-self.log_age)
 
-
-class RatePhotons(eqx.Module):
-    """Photons of the stars that gas makes: of a rate that was constant as long as its stars ionise."""
-
-    mean: MeanPhotons
-
-    @classmethod
-    def build(cls, library: SSPLibrary, oldest: float) -> "RatePhotons":
-        """Tables for stars up to the age `oldest` (Myr); ConfigError for a library without ionising light."""
-        return cls(MeanPhotons.build(library, oldest))
-
-    def are_forming(self, gas: Gas) -> Bool[Array, " particle"]:
-        """Whether each gas particle forms stars, or has a rate that is no number."""
-        return ~(_of_gas(gas, "star_formation_rate") <= 0)
-
     def of(self, gas: Gas) -> Float[Array, " particle"]:
         """1e49 photons per second of each gas particle: by its star formation rate and metallicity, and nothing else.
 
         Temperature and ionisation of star-forming gas are those of an equation of state, and never asked for.
         """
         metallicity = jnp.log10(jnp.maximum(_of_gas(gas, "metallicity"), LOWEST_METALLICITY))
-        return _of_gas(gas, "star_formation_rate") * self.mean.of_rate(metallicity)
+        return _of_gas(gas, "star_formation_rate") * self.of_rate(metallicity)
 
 
 def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:
@@ -187,22 +181,16 @@ class OxygenScale(eqx.Module):
         return 12.0 + jnp.log10(oxygen / (OXYGEN_MASS * hydrogen))
 
 
-class AbstractNebulae(AbstractSource):
+class AbstractNebulae(AbstractDimmedSource):
     """Gas around its sources of ionising photons; its amount is the photons that it absorbs, in 1e49 per second.
 
     Particles that make no photons are left out of all counts, and stand still, so that the velocities of old stars, or
-    of gas that forms none, need not be planned for: those of `movers` are, by their name in `Setup.particles`.
+    of gas that forms none, need not be planned for.
     """
 
     painter: eqx.AbstractVar[AbstractPainter]
     oxygen: eqx.AbstractVar[OxygenScale]
-    dust: eqx.AbstractVar[DustInFront | None]
-    movers: ClassVar[str]
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The columns of dust, where the run has dust of kind particles."""
-        return () if self.dust is None else self.dust.reads
+    ionising: eqx.AbstractVar[Any]
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -224,26 +212,23 @@ class AbstractNebulae(AbstractSource):
         for name, number in numbers.items():
             check_number(table, "log_u", f"nebular.{name}", number)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
-        light = PhotonLight(table, settings.log_pressure, _source_of(settings).movers, settings.continuum)
-        return light.plan(setup, min(widths))
+        movers = YOUNG_STARS if settings.source == "stars" else "gas"
+        return PhotonLight(table, settings.log_pressure, movers, settings.continuum).plan(setup, min(widths))
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNebulae":  # noqa: ARG003
-        """The source of the section's photons, with a painter of lines, and beside it one of their continuum."""
+        """The source with the photons of the run's SSP library, a painter of lines, and beside it one of their
+        continuum."""
         settings, light = _settings(setup), plan.own
         painter = light.painter(setup, plan)
         if settings.diffuse is not None:
             painter = _with_diffuse(painter, settings.diffuse, setup)
-        return _source_of(settings).ionised(painter, OxygenScale.of(light.table), setup)
-
-    @classmethod
-    @abstractmethod
-    def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "AbstractNebulae":
-        """The source with the tables of its photons."""
-
-    @abstractmethod
-    def photons(self, particles: Any) -> Float[Array, " particle"]:
-        """Photons of each particle, in 1e49 per second."""
+        oxygen, dust = OxygenScale.of(light.table), DustInFront.of(setup)
+        if settings.source == "stars":
+            stars = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
+            return StarNebulae(painter=painter, oxygen=oxygen, ionising=stars, dust=dust)
+        mean = MeanPhotons.build(setup.library, settings.oldest)
+        return GasNebulae(painter=painter, oxygen=oxygen, ionising=mean, dust=dust)
 
     @abstractmethod
     def coordinates(self, particles: Any) -> dict[str, Float[Array, " particle"]]:
@@ -256,7 +241,8 @@ class AbstractNebulae(AbstractSource):
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
         """Particles in arcsec; amounts are all ionising photons that they make."""
-        return to_scene(particles, self.photons(particles), self.coordinates(particles), alignment, arcsec_per_kpc)
+        photons = self.ionising.of(particles)
+        return to_scene(particles, photons, self.coordinates(particles), alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The photons that gas absorbs, and the ionisation parameter of the section's law; behind dust, all of it also
@@ -268,7 +254,7 @@ class AbstractNebulae(AbstractSource):
         shining = replace(
             without_dark(scene), amount=scene.amount * absorbed, coordinates={**scene.coordinates, "log_u": log_u}
         )
-        return shining if self.dust is None else self.dust.dim(shining, parameters, jnp.ones_like(scene.amount))
+        return self.dimmed(shining, parameters, jnp.ones_like(scene.amount))
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the section says, and of what diffuse gas absorbs."""
@@ -293,22 +279,10 @@ class StarNebulae(AbstractNebulae):
     ionising: StarPhotons
     dust: DustInFront | None
     kind: ClassVar[Kind] = "stars"
-    movers: ClassVar[str] = YOUNG_STARS
-
-    @classmethod
-    def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "StarNebulae":
-        """With the photons of the run's SSP library."""
-        settings = _settings(setup)
-        photons = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
-        return cls(painter=painter, oxygen=oxygen, ionising=photons, dust=DustInFront.of(setup))
 
     def shining(self, particles: Stars) -> Bool[Array, " particle"]:
         """Stars up to the age `oldest`."""
         return self.ionising.are_young(particles)
-
-    def photons(self, particles: Stars) -> Float[Array, " particle"]:
-        """Photons of stars up to the age `oldest`."""
-        return self.ionising.of(particles)
 
     def coordinates(self, particles: Stars) -> dict[str, Float[Array, " particle"]]:
         """O/H by the stars' metallicity, and their age."""
@@ -323,16 +297,9 @@ class GasNebulae(AbstractNebulae):
 
     painter: AbstractPainter
     oxygen: OxygenScale
-    ionising: RatePhotons
+    ionising: MeanPhotons
     dust: DustInFront | None
     kind: ClassVar[Kind] = "gas"
-    movers: ClassVar[str] = "gas"
-
-    @classmethod
-    def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "GasNebulae":
-        """With the photons of the run's SSP library."""
-        photons = RatePhotons.build(setup.library, _settings(setup).oldest)
-        return cls(painter=painter, oxygen=oxygen, ionising=photons, dust=DustInFront.of(setup))
 
     def absent(self, galaxy: Galaxy) -> Gas:
         """Gas in the places of the stars that forms none."""
@@ -349,11 +316,7 @@ class GasNebulae(AbstractNebulae):
 
     def shining(self, particles: Gas) -> Bool[Array, " particle"]:
         """Gas that forms stars, or whose rate is no number, which is to be counted."""
-        return self.ionising.are_forming(particles)
-
-    def photons(self, particles: Gas) -> Float[Array, " particle"]:
-        """Photons by the star formation rate."""
-        return self.ionising.of(particles)
+        return ~(_of_gas(particles, "star_formation_rate") <= 0)
 
     def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
         """O/H of the gas."""
@@ -387,10 +350,6 @@ def _settings(setup: Setup) -> NebularSettings:
     return settings
 
 
-def _source_of(settings: NebularSettings) -> type[AbstractNebulae]:
-    return StarNebulae if settings.source == "stars" else GasNebulae
-
-
 def _table(setup: Setup) -> NebularTable:
     settings = _settings(setup)
     table = load_nebular(settings.table)
@@ -413,7 +372,7 @@ def _table(setup: Setup) -> NebularTable:
 _PEAK = "log_peak_energy"
 
 
-class AbstractNarrowLines(AbstractSource):
+class AbstractNarrowLines(AbstractDimmedSource):
     """Gas that an active nucleus ionises; its amount is the photons that it absorbs, in 1e49 per second.
 
     The covering fraction of the nucleus' photons is shared among particles by the field `nucleus`.
@@ -422,12 +381,11 @@ class AbstractNarrowLines(AbstractSource):
     painter: eqx.AbstractVar[AbstractPainter]
     oxygen: eqx.AbstractVar[OxygenScale]
     per_erg: eqx.AbstractVar[Float[Array | ndarray, ""]]
-    dust: eqx.AbstractVar[DustInFront | None]
 
     @property
     def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The nucleus, and the columns of dust where the run has dust of kind particles."""
-        return (NUCLEUS, *(() if self.dust is None else self.dust.reads))
+        return (NUCLEUS,) if self.dust is None else (NUCLEUS, DUST_COLUMN)
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -452,7 +410,8 @@ class AbstractNarrowLines(AbstractSource):
         oxygen, per_erg = OxygenScale.of(light.table), np.asarray(np.log10(photons_per_erg() / PHOTONS))
         common = {"oxygen": oxygen, "per_erg": per_erg, "dust": DustInFront.of(setup)}
         if not radius:
-            return NarrowLinesOfPoint(painter=PointPainter.of(painter), **common)
+            point = PointPainter(painter.axes, painter.velocity_limit, painter)
+            return NarrowLinesOfPoint(painter=point, **common)
         reads_oxygen = agn_settings(setup).oxygen_abundance is None
         return NarrowLinesOfGas(painter=painter, radius=np.asarray(radius), reads_oxygen=reads_oxygen, **common)
 
@@ -483,8 +442,7 @@ class AbstractNarrowLines(AbstractSource):
         if own.oxygen_abundance is not None:
             same["oxygen_abundance"] = own.oxygen_abundance
         place = {name: jnp.broadcast_to(value, scene.amount.shape) for name, value in same.items()}
-        shining = replace(without_dark(scene), amount=scene.amount * share, coordinates=place)
-        return shining if self.dust is None else self.dust.dim(shining, parameters)
+        return self.dimmed(replace(without_dark(scene), amount=scene.amount * share, coordinates=place), parameters)
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the section says."""

@@ -35,11 +35,6 @@ class PointPainter(AbstractInnerPainter):
     velocity_limit: Float[Array | ndarray, ""]
     inner: AbstractPainter
 
-    @classmethod
-    def of(cls, inner: AbstractPainter) -> "PointPainter":
-        """That of a painter."""
-        return cls(inner.axes, inner.velocity_limit, inner)
-
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
         """The other painter's partial of one particle, and the counters of all."""
 

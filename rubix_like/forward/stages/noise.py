@@ -23,7 +23,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, displaced
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
+from rubix_like.forward.stages.base import AbstractSpectraStage, PaintedCube, refuse_options
 from rubix_like.galaxy.scene import rotate
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.instrument.sky import Sky, bin_means, load_sky
@@ -341,7 +341,7 @@ def _throughput(detector: DetectorSettings, edges: ndarray) -> ndarray:
     return bin_means(np.asarray(detector.wavelength), np.asarray(detector.throughput), edges)
 
 
-class Noise(AbstractCubeStage):
+class Noise(AbstractSpectraStage):
     """Adds noise of a target signal to noise or of an exposure; identity, without a variance, for `noise: null`.
 
     With one key, flux = f(p) + sigma(p) e. Derivatives in galaxy and parameters p hold the standard normal e of every
@@ -352,7 +352,6 @@ class Noise(AbstractCubeStage):
 
     model: AbstractNoise | None
     keep_truth: bool = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Noise":
@@ -377,11 +376,3 @@ class Noise(AbstractCubeStage):
         noise, variance = self.model.draw(cube, parameters, key)
         truth = cube.flux if self.keep_truth and cube.truth is None else cube.truth
         return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """None: noise is not a linear map."""
-        return
-
-    def report(self) -> StageReport:
-        """An empty report."""
-        return StageReport()

@@ -24,6 +24,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
+    AbstractSpectraStage,
     PaintedCube,
     Spatial,
     StageReport,
@@ -169,7 +170,7 @@ def psf_widths(parameters: Parameters) -> PSFParameters:
 _SPAXELS_AT_ONCE = 64
 
 
-class DegradeLSF(AbstractCubeStage):
+class DegradeLSF(AbstractSpectraStage):
     """Spectra convolved with a Gaussian that takes the effective LSF to a wider one, bins included.
 
     FWHM_kernel^2 = FWHM_wanted(lambda)^2 - FWHM_effective(lambda)^2 at each detector bin; its variance is exact however
@@ -183,7 +184,6 @@ class DegradeLSF(AbstractCubeStage):
     lsf_fwhm: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     bits: Int[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     n_sharper: Int[Array | ndarray, ""]
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "DegradeLSF":
@@ -231,10 +231,6 @@ class DegradeLSF(AbstractCubeStage):
         flux = lax.map(spread, longer, batch_size=_SPAXELS_AT_ONCE)
         return eqx.tree_at(lambda c: c.flux, cube, flux)
 
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """It acts along wavelength."""
-        return
-
     def report(self) -> StageReport:
         """The new effective LSF, the flagged ends, and where the cube was coarser already."""
         widths, sharper = np.asarray(self.lsf_fwhm), int(self.n_sharper)
@@ -256,14 +252,13 @@ def _wanted(options: Mapping[str, Any]) -> LSFSettings:
         raise ConfigError(explain(error, LSFSettings, "pipeline: stage 'degrade_lsf'")) from error
 
 
-class Aperture(AbstractCubeStage):
+class Aperture(AbstractSpectraStage):
     """Spaxels whose centre lies outside `instrument.aperture` hold no light (noise comes after) and are flagged.
 
     `inside`: those within; None where all are.
     """
 
     inside: Bool[Array | ndarray, "y x"] | None
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Aperture":
@@ -279,10 +274,6 @@ class Aperture(AbstractCubeStage):
         inside = cube.footprint.elements(jnp.asarray(self.inside))
         flux = jnp.where(inside[:, None], cube.flux, jnp.zeros((), cube.flux.dtype))
         return eqx.tree_at(lambda c: c.flux, cube, flux)
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """Not before projection: outside the aperture there is no light to save."""
-        return
 
     def report(self) -> StageReport:
         """The bit for 'outside the aperture'."""

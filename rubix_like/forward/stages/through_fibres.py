@@ -19,6 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
+    AbstractSpectraStage,
     PaintedCube,
     Spatial,
     StageReport,
@@ -187,7 +188,7 @@ _LEAST = 0.5
 """Of the weights in a spaxel that must be those of good fibres."""
 
 
-class FibreCube(AbstractCubeStage):
+class FibreCube(AbstractSpectraStage):
     """Spectra are calibrated for the transparency of their exposure, then every spaxel is a weighted sum of those near
     it (`instrument.fibres.cube`): its variance is the sum of the fibres' with the weights squared, and what no fibre
     reaches is masked. The spectra go along.
@@ -200,7 +201,6 @@ class FibreCube(AbstractCubeStage):
     transparency: Float[Array | ndarray, " fibre"]
     footprint: Footprint
     method: str = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FibreCube":
@@ -260,10 +260,6 @@ class FibreCube(AbstractCubeStage):
             there = self.weights.images(((bits & bit) > 0).astype(self.weights.weights.dtype)) > 0
             found = found | jnp.where(few & there, jnp.int32(bit), jnp.int32(0))
         return good, scale, found
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """None: it comes after the noise of the fibres."""
-        return
 
     def report(self) -> StageReport:
         """The bit of spaxels without a fibre, and the recipe."""
