@@ -37,7 +37,7 @@ from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_f
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
 from rubix_like.forward.planning import plan_layout, plan_run
-from rubix_like.forward.products.maps import make_maps
+from rubix_like.forward.products.product import make_maps
 from rubix_like.forward.programs import Signature, compiled_observe, compiled_together, observe_slabs
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.run_notes import call_notes

@@ -32,9 +32,8 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError, expect, expect_count
 from rubix_like.forward.census import Census
 from rubix_like.forward.fields.field import AbstractField
-from rubix_like.forward.products.gas_maps import GasMaps
 from rubix_like.forward.products.line_maps import EmissionLines, choose_lines, line_notes
-from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, FieldMaps, ParticleMaps
+from rubix_like.forward.products.product import AbstractParticleMaps, AbstractProduct, FieldMaps, GasMaps, ParticleMaps
 from rubix_like.forward.products.star_maps import StarAttenuation, StarMaps
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes

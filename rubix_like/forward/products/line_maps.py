@@ -1,6 +1,6 @@
 """Maps of emission lines: flux, motions, the continuum beside them, the Balmer decrement, ionising photons."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -355,29 +355,21 @@ def choose_lines(setup: Setup) -> LineAxes | None:
     return _line_axes(setup, {name: (float(tracks[name].wavelength[0]), places[name]) for name in seen})
 
 
-def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[Note, ...]:
-    """Says so where lines that the user named have no maps, or no equivalent widths."""
+def line_notes(setup: Setup, axes: LineAxes | None) -> Iterator[Note]:
+    """Notes where lines that the user named have no maps, or no equivalent widths."""
     products = setup.config.products
     if axes is None or products is None:
-        return ()
+        return
     mapped = [line.name for line in axes.lines]
     asked = () if isinstance(products.lines, bool) else named_lines(products.lines)
     unseen = [name for name in asked if name not in mapped]
-    notes = (
-        [Note("lines.not_seen", f"products.lines: the detector does not see {', '.join(unseen)}: no maps", WARNING)]
-        if unseen
-        else []
-    )
+    if unseen:
+        text = f"products.lines: the detector does not see {', '.join(unseen)}: no maps"
+        yield Note("lines.not_seen", text, WARNING)
     bare = [line.name for line in axes.lines if not line.has_continuum] if axes.has_continuum else []
     if bare:
-        notes.append(
-            Note(
-                "lines.no_continuum",
-                f"products.lines: the templates end beside {', '.join(bare)}: no equivalent widths",
-                WARNING,
-            )
-        )
-    return tuple(notes)
+        text = f"products.lines: the templates end beside {', '.join(bare)}: no equivalent widths"
+        yield Note("lines.no_continuum", text, WARNING)
 
 
 def _asked(setup: Setup) -> tuple[str, ...]:

@@ -1,18 +1,20 @@
 """Products of a run beside its cube: sums over particles, images of these sums, and the maps made of them."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import Image, MapLabel, ProductAxes
+from rubix_like.cube.maps import Image, MapLabel, Maps, MapSet, ProductAxes
+from rubix_like.cube.meta import Counters, Meta
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.painter import AbstractPainter, View
@@ -21,8 +23,10 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.galaxy.limits import POSSIBLE
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene
+from rubix_like.runtime.mesh.mesh import own_copy
 
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
@@ -282,13 +286,13 @@ class ParticleMaps(AbstractProduct):
             named = NamedColumns.of({name: array * scene.amount for name, array in arrays.items()}, 1)
             return viewer.grid.weights(scene.position, scene.smoothing_length, self.kind), named
 
-        def placed(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+        def values(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
             place, named = contribute(chunk)
             return place, named.values
 
         form, dtype = jax.eval_shape(contribute, particles)[1], jnp.result_type(viewer.grid.footprint.pixel_scale)
         n_column = form.values.shape[1]
-        sums = sum_columns(placed, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
+        sums = sum_columns(values, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
         return NamedColumns(sums, form.widths)
 
     def images(self, sums: NamedColumns, viewer: Viewer) -> NamedColumns:
@@ -333,3 +337,110 @@ class FieldMaps(AbstractProduct):
     def make(self, summed: Summed) -> Mapping[str, Any]:
         """The images as they are."""
         return summed.images
+
+
+MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
+where the gas has it."""
+
+
+class GasMaps(AbstractParticleMaps):
+    """Maps of the mass of gas and, where the gas states them, of its star formation rate, hydrogen and metals."""
+
+    kind: ClassVar[Kind | None] = "gas"
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "GasMaps":  # noqa: ARG003
+        """Build it; there are no options."""
+        return cls()
+
+    def columns(self, particles: Gas, scene: Scene, parameters: Parameters) -> dict[str, Float[Array, " particle"]]:
+        """Mass (Msun) and, where the gas has them, star formation rate (Msun/yr) and masses of neutral and molecular
+        hydrogen (Msun), then mass times each of `MEANS`."""
+        mass, rate = jnp.asarray(particles.mass), particles.star_formation_rate
+        amounts = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
+        for name, fraction in (("hi_mass", particles.hi_fraction), ("h2_mass", particles.h2_fraction)):
+            amounts |= {} if fraction is None else {name: mass * jnp.asarray(fraction)}
+        velocity = scene.v_los - parameters.observation.velocity_offset
+        metals = [] if particles.metallicity is None else [jnp.asarray(particles.metallicity)]
+        means = zip(MEANS, (velocity, velocity**2, *metals), strict=False)
+        return amounts | {name: mass * values for name, values in means}
+
+    def make(self, summed: Summed) -> dict[str, Any]:
+        """Amounts as they are; means weighted by mass."""
+        images = summed.images
+        means = {name: summed.mean(images[name], images["gas_mass"]) for name in MEANS if name in images}
+        moments = {"v_gas": means["velocity"] + summed.reference}
+        moments["sigma_gas"] = root(means["velocity2"] - means["velocity"] ** 2)
+        if "metallicity" in means:
+            moments["metallicity_gas"] = means["metallicity"]
+        return {name: image for name, image in images.items() if name not in MEANS} | moments
+
+
+_FAINTEST = 1e-6
+"""After the PSF a spaxel with less than this share of the brightest one's light (mass) has no mean."""
+
+
+def make_maps(
+    images: ProductImages,
+    products: Sequence[AbstractProduct],
+    axes: ProductAxes,
+    mask: Int[np.ndarray, "y x"],
+    counters: Counters | None,
+    *,
+    footprint: Footprint,
+    meta: Meta,
+) -> Maps:
+    """The maps, before and after the PSF, of all products; differentiable."""
+    sums = images.split(images.before)
+    before, attenuation = _map_set(images, sums, products, axes, 0.0)
+    after, _ = _map_set(images, images.split(images.after), products, axes, _FAINTEST)
+    for product, columns in zip(products, sums, strict=True):
+        if product.labels and isinstance(product, ParticleMaps):
+            for name, image in columns.items():
+                what = f"{product.who}: `columns`: expected finite numbers for all particles, got NaN or inf in"
+                _check_finite(image, f"{what} '{name}'")
+    for kind, mass in (("stars", before.birth_mass), ("gas", before.gas_mass)):
+        what = f"galaxy.{kind}: expected {POSSIBLE}, got others in the maps of {kind}"
+        _check_finite(mass, f"{what}; rubix_like.validate(galaxy) names them")
+    return Maps(
+        before=before,
+        after=after,
+        mask=mask,
+        velocity=axes.velocity,
+        counters=counters,
+        filters=axes.filters,
+        band=axes.band,
+        fit_particles=axes.fit_particles,
+        footprint=footprint,
+        meta=meta,
+        fields=axes.fields,
+        lines=() if axes.lines is None else axes.lines.lines,
+        attenuation=attenuation,
+    )
+
+
+def _check_finite(image: Image | None, fault: str) -> None:
+    """Raise ValueError, which says the fault, for NaN or inf; it does nothing while tracing."""
+    if image is not None and not isinstance(image, Tracer) and not np.isfinite(own_copy(image)).all():
+        raise ValueError(fault)
+
+
+def _map_set(
+    images: ProductImages,
+    sums: Sequence[Mapping[str, Float[Array, "*_"]]],
+    products: Sequence[AbstractProduct],
+    axes: ProductAxes,
+    faintest: float,
+) -> tuple[MapSet, Any]:
+    """The maps of all products, and the attenuation curve of the one that makes it."""
+    made: dict[str, Any] = {}
+    fields: dict[str, Image] = {}
+    for product, columns, other in zip(products, sums, images.other, strict=True):
+        maps = product.make(Summed(columns, other, images.reference, faintest, axes))
+        if product.labels:
+            fields |= maps
+        else:
+            made |= maps
+    attenuation = made.pop("attenuation", None)
+    return MapSet(**made, fields=fields), attenuation

@@ -13,10 +13,10 @@ from numpy import ndarray
 from rubix_like.config import LOSVDSettings
 from rubix_like.config.sections.dust import ParticleDustSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
-from rubix_like.cube.maps import AttenuationCurve, Image
+from rubix_like.cube.maps import AttenuationCurve
 from rubix_like.engine.kernels.kernel import Factors, Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.setup import Setup
-from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust
+from rubix_like.engine.spectra.attenuation import DustFactors, FactoredDust, factored_dust
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
@@ -175,15 +175,15 @@ class StarMaps(AbstractProduct):
         products, library = setup.config.products, setup.library
         assert products is not None
         redshift = setup.config.observation.redshift
-        light = _detector_band(setup) if products.band is None else load_band(products.band)
+        bins = setup.instrument.bins
+        whole = Band("detector", bins.to_vacuum(bins.edges[[0, -1]]), np.ones(2))  # all light counted
+        light = whole if products.band is None else load_band(products.band)
         images = [load_band(name) for name in products.filters]
         for band in images if products.band is None else (light, *images):
             check_covered(band, library, redshift)
         bands = BandTables.build(library, redshift, [BandWeight(light), *map(BandWeight.nanojansky, images)])
         observed, templates = np.asarray(bands.wavelength), seen_through_dust(library.templates(), setup)
-        layers, largest, dust = layers_of(templates), templates.axes.largest_a_v, None
-        if layers is not None and largest is not None:
-            dust = factored_dust(layers(observed / (1.0 + redshift)), float(np.asarray(largest)), _DUST_ERROR)
+        dust = _own_dust(templates, observed / (1.0 + redshift), _DUST_ERROR)
         return cls(
             axes=library.templates().axes if dust is None else templates.axes,
             bands=bands,
@@ -199,11 +199,6 @@ class StarMaps(AbstractProduct):
         )
 
     @property
-    def n_column(self) -> int:
-        """Sums per spaxel, without the velocity distribution."""
-        return len(SUMS) + len(self.filters) + (len(DUST_SUMS) + len(self.filters)) * self.has_dust
-
-    @property
     def widths(self) -> tuple[tuple[str, int | None], ...]:
         """The columns by name, in order."""
         filters = len(self.filters)
@@ -215,13 +210,32 @@ class StarMaps(AbstractProduct):
     def paint(self, viewer: Viewer, particles: Stars) -> Float[Array, "spaxel column"]:
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
-        table = self._table(viewer.parameters)
+        table, losvd, n_bin = self._table(viewer.parameters), self.losvd, self._n_bin
         chunk = particles_at_once(viewer.grid, self.n_column, viewer.chunk)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-            return self._block(viewer, particles, spaxels, chunk, table), None
+            """The sums on some of the spaxels; one row more takes what others get."""
+            first, n_spaxel = spaxels
 
-        return in_blocks(sums, viewer.grid.n_spaxel, blocks_needed(viewer.grid, self.n_column + self._n_bin))[0]
+            def contribute(stars: Stars) -> tuple[tuple[Factors, ...], tuple]:
+                seen = Sighting.of(viewer, stars, self.axes, self.in_front)
+                columns = self.columns(seen, table, viewer.parameters)
+                inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
+                row = jnp.where(inside, seen.spaxel - first, n_spaxel)
+                one = jnp.ones((len(row), 1), columns.dtype)
+                maps = Factors(row, seen.share, one, columns)
+                if losvd is None:
+                    return (maps,), ()
+                lower, near = losvd.deposit(seen.scene.v_los)
+                light = columns[:, SUMS.index("light"), None]
+                return (maps, Factors(row * n_bin + lower[:, None], seen.share * light, near, one)), ()
+
+            shapes = ((n_spaxel + 1, self.n_column),)
+            shapes = shapes if losvd is None else (*shapes, ((n_spaxel + 1) * n_bin, 1))
+            found, _ = sum_deposits(contribute, particles, viewer.kernel, shapes, (), chunk, table.dtype)
+            return jnp.concatenate([block.reshape(n_spaxel + 1, -1)[:n_spaxel] for block in found], axis=1), None
+
+        return in_blocks(sums, viewer.grid.n_spaxel, blocks_needed(viewer.grid, self.n_column + n_bin))[0]
 
     def images(self, sums: Float[Array, "spaxel column"], viewer: Viewer) -> NamedColumns:
         """The sums as images, a column each."""
@@ -242,44 +256,21 @@ class StarMaps(AbstractProduct):
             moments[f"sigma_{weight}"] = root(square - velocity**2)
         kept = {name: images[name] for name in ("number", "birth_mass", "mass", "light", "flux")}
         distribution = None if axes.velocity is None else images["losvd"] / axes.velocity_step
-        return {**kept, **moments, **means, "losvd": distribution, **(self._dust_maps(summed) if self.has_dust else {})}
-
-    def _dust_maps(self, summed: Summed) -> dict[str, Image]:
-        images = summed.images
-        return {
-            "intrinsic_light": images["intrinsic_light"],
-            "intrinsic_flux": images["intrinsic_flux"],
-            "a_v_light": summed.mean(images["intrinsic_light_a_v"], images["intrinsic_light"]),
-            "a_v_mass": summed.mean(images["mass_a_v"], images["mass"]),
-        }
+        found = {**kept, **moments, **means, "losvd": distribution}
+        if self.has_dust:
+            found |= {name: images[name] for name in ("intrinsic_light", "intrinsic_flux")}
+            found["a_v_light"] = summed.mean(images["intrinsic_light_a_v"], images["intrinsic_light"])
+            found["a_v_mass"] = summed.mean(images["mass_a_v"], images["mass"])
+        return found
 
     @property
     def _n_bin(self) -> int:
         return 0 if self.losvd is None else self.losvd.n_bin
 
-    def _block(
-        self, viewer: Viewer, particles: Stars, spaxels: Spaxels, chunk: int, table: Float[Array, "template band"]
-    ) -> Float[Array, "own column"]:
-        """The sums on some of the spaxels; one row more takes what others get."""
-        first, n_spaxel = spaxels
-
-        def contribute(stars: Stars) -> tuple[tuple[Factors, ...], tuple]:
-            seen = Sighting.of(viewer, stars, self.axes, self.in_front)
-            columns = self.columns(seen, table, viewer.parameters)
-            inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
-            row = jnp.where(inside, seen.spaxel - first, n_spaxel)
-            one = jnp.ones((len(row), 1), columns.dtype)
-            maps = Factors(row, seen.share, one, columns)
-            if self.losvd is None:
-                return (maps,), ()
-            lower, near = self.losvd.deposit(seen.scene.v_los)
-            light = columns[:, SUMS.index("light"), None]
-            return (maps, Factors(row * self._n_bin + lower[:, None], seen.share * light, near, one)), ()
-
-        shapes = (n_spaxel + 1, self.n_column), ((n_spaxel + 1) * self._n_bin, 1)
-        shapes = shapes[: 1 if self.losvd is None else 2]
-        sums, _ = sum_deposits(contribute, particles, viewer.kernel, shapes, (), chunk, table.dtype)
-        return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
+    @property
+    def n_column(self) -> int:
+        """Sums per spaxel, without the velocity distribution."""
+        return sum(1 if width is None else width for _, width in self.widths) - self._n_bin
 
     def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
         """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn.
@@ -329,10 +320,12 @@ class StarMaps(AbstractProduct):
         return jnp.concatenate(columns, axis=1)
 
 
-def _detector_band(setup: Setup) -> Band:
-    """The detector's whole range, all light counted."""
-    bins = setup.instrument.bins
-    return Band("detector", bins.to_vacuum(bins.edges[[0, -1]]), np.ones(2))
+def _own_dust(templates: Templates, wavelength: Float[ndarray, " part"], error: float) -> FactoredDust | None:
+    """The stars' own dust at vacuum wavelengths at rest, up to an rms error relative to its mean; None without any."""
+    layers, largest = layers_of(templates), templates.axes.largest_a_v
+    if layers is None or largest is None:
+        return None
+    return factored_dust(layers(wavelength), float(np.asarray(largest)), error)
 
 
 _ERROR = 1e-6
@@ -378,16 +371,13 @@ class StarAttenuation(AbstractProduct):
         observed = np.asarray(bands.wavelength)
         widths = np.diff(np.geomspace(ends[0], ends[1], len(observed) + 1))
         factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
-        layers, largest = layers_of(templates), templates.axes.largest_a_v
-        own = None
-        if layers is not None and largest is not None:
-            own = factored_dust(layers(observed / stretch), float(np.asarray(largest)), _ERROR)
+        dust = _own_dust(templates, observed / stretch, _ERROR)
         return cls(
             axes=templates.axes,
             wavelength=observed / stretch,
             spectra=factor * np.asarray(bands.flux) / widths,
-            dust=None if own is None else own.factors,
-            parts=None if own is None else own.parts,
+            dust=None if dust is None else dust.factors,
+            parts=None if dust is None else dust.parts,
             screen=relative_attenuation(setup, observed) if has_screen else None,
             in_front=DustInFront.of(setup),
         )
