@@ -188,8 +188,8 @@ class SectionLines(AbstractDimmedSource):
         """The source of the section's particles, or of components with lines, with the line painter of the plan."""
         if component_rows(setup.config.galaxy):
             return ComponentLines.build(setup, plan, options)
-        settings = _settings(setup)
-        return cls(build_line_painter(plan, setup), DustInFront.of(setup), settings.particles, settings.weight)
+        settings, painter, dust = _settings(setup), build_line_painter(plan, setup), DustInFront.of(setup)
+        return cls(painter=painter, dust=dust, kind=settings.particles, weight=settings.weight)
 
     def amount(self, particles: Any) -> Float[Array, " particle"]:
         """What the light of each is proportional to; raises ValueError where gas has no star formation rates."""
