@@ -86,17 +86,6 @@ class SourceLines(eqx.Module):
     has_dust: bool = eqx.field(static=True)
     attenuation: Float[Array | ndarray, "layer line"] | None = None
 
-    @property
-    def widths(self) -> dict[str, int]:
-        """Columns of each block that the source adds to."""
-        n_line = len(self.thermal)
-        found = {
-            "moments": 0 if self.flux is None else 3 * n_line,
-            "intrinsic": n_line * (self.flux is not None and self.has_dust),
-            "continuum": 0 if self.continuum is None else n_line,
-        }
-        return {name: width for name, width in (found | {"photons": int(self.is_photons)}).items() if width}
-
     def columns(self, view: View, part: LinePart, reference: Float[Array, ""]) -> dict[str, Float[Array, "particle k"]]:
         """The columns of each particle by the name of their block (`LineAxes.blocks`)."""
         found, amount = {}, view.amount[:, None]
@@ -138,20 +127,20 @@ class EmissionLines(AbstractProduct):
                     f"products.lines: expected painters of lines (build_line_painter), got {kind} of source '{name}'; "
                     f"set products.lines: false"
                 )
-        return cls(tuple(lines for lines in made if lines.widths), screen, tuple(axes.blocks))
+        shining = (lines for lines in made if lines.flux is not None or lines.continuum is not None or lines.is_photons)
+        return cls(tuple(shining), screen, tuple(axes.blocks))
 
-    def paint(self, viewer: Viewer, particles: None) -> tuple[Float[Array, "_ _"], ...]:  # noqa: ARG002
-        """The sums of all particles at hand, (spaxel, column) of each part of each source."""
+    def paint(self, viewer: Viewer, particles: None) -> tuple[NamedColumns, ...]:  # noqa: ARG002
+        """The sums of all particles at hand, of each part of each source."""
         return tuple(_sum_part(viewer, *part) for part in self._parts(viewer.sources))
 
-    def images(self, sums: Sequence[Float[Array, "_ _"]], viewer: Viewer) -> NamedColumns:
+    def images(self, sums: Sequence[NamedColumns], viewer: Viewer) -> NamedColumns:
         """Images of the sums of all parts together."""
         found: dict[str, Float[Array, "y x k"]] = {}
-        for (lines, part, _), columns in zip(self._parts(viewer.sources), sums, strict=True):
-            grid, spread = viewer.grid, part.spread
-            seen = grid.images(columns) if spread is None else spread.spread(spread.wide(grid).images(columns))
-            split = jnp.split(seen, np.cumsum(list(lines.widths.values()))[:-1], axis=2)
-            for name, block in zip(lines.widths, split, strict=True):
+        for (_, part, _), columns in zip(self._parts(viewer.sources), sums, strict=True):
+            grid, spread, values = viewer.grid, part.spread, columns.values
+            seen = grid.images(values) if spread is None else spread.spread(spread.wide(grid).images(values))
+            for name, block in NamedColumns(seen, columns.widths).by_name.items():
                 found[name] = found[name] + block if name in found else block
         return NamedColumns.of({name: found[name] for name in self.blocks}, 2)
 
@@ -205,19 +194,17 @@ def _balmer_maps(lines: Mapping[str, LineMaps], excess: float, faintest: float) 
     return {"balmer_decrement": decrement, "a_v_balmer": jnp.where(there, a_v, jnp.nan)}
 
 
-def _sum_part(viewer: Viewer, lines: SourceLines, part: LinePart, source: SourceView) -> Float[Array, "spaxel column"]:
+def _sum_part(viewer: Viewer, lines: SourceLines, part: LinePart, source: SourceView) -> NamedColumns:
     """The sums of one part of a source's light, on the grid with the part's margin."""
     wide = viewer.grid if part.spread is None else part.spread.wide(viewer.grid)
     reference = viewer.parameters.observation.velocity_offset
 
-    def contribute(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+    def contribute(chunk: Any) -> tuple[Placed, dict[str, Float[Array, "particle k"]], None]:
         view = source.look(chunk, wide)
         view = view if part.spread is None else part.spread.changed(view)
-        columns = lines.columns(view, part, reference)
-        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in lines.widths], axis=1)
+        return (view.spaxel, view.share), lines.columns(view, part, reference), None
 
-    dtype, n_column = jnp.result_type(lines.thermal), sum(lines.widths.values())
-    return sum_columns(contribute, source.particles, wide, viewer.kernel, n_column, viewer.chunk, dtype)
+    return sum_columns(contribute, viewer, wide, source.particles)
 
 
 def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:

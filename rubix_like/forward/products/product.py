@@ -38,45 +38,8 @@ are multiplied out."""
 Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
 """Spaxels of particles (flat; n_spaxel = outside), and the shares of them that lie there."""
 
-
-def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
-    """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
-    return max(1, min(limit, _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)))
-
-
-def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
-    """Number of blocks of spaxels, each small enough that its sums have room."""
-    return -(-8 * grid.n_spaxel * n_column // _ROOM)
-
-
-def sum_columns(
-    contribute: Callable[[Any], tuple[Placed, Float[Array, "particle column"]]],
-    particles: Any,
-    grid: SpaxelGrid,
-    kernel: AbstractDepositKernel,
-    n_column: int,
-    chunk: int,
-    dtype: Any,
-) -> Float[Array, "spaxel column"]:
-    """Sums of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room for.
-
-    `contribute` makes of a chunk its spaxels with their shares, and the columns.
-    """
-
-    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-        first, n_spaxel = spaxels
-
-        def deposits(own: Any) -> tuple[tuple[Factors], tuple[()]]:
-            (spaxel, share), columns = contribute(own)
-            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
-            row = jnp.where(inside, spaxel - first, n_spaxel)
-            return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
-
-        at_once = particles_at_once(grid, n_column, chunk)
-        (summed,), _ = sum_deposits(deposits, particles, kernel, ((n_spaxel + 1, n_column),), (), at_once, dtype)
-        return summed[:n_spaxel], None
-
-    return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, n_column))[0]
+Histogram = tuple[Int[Array, " particle"], Float[Array, "particle 2"], Float[Array, " particle"]]
+"""The lower of the two bins that each particle adds to, the share of each of them, and the amount."""
 
 
 class NamedColumns(eqx.Module):
@@ -127,6 +90,53 @@ class Viewer(NamedTuple):
     scene: Callable[[Kind, Any], Scene]
     stars: Callable[[Stars], Scene]
     sources: tuple[SourceView, ...]
+
+
+def sum_columns(
+    contribute: Callable[[Any], tuple[Placed, Mapping[str, Float[Array, "particle *_"]], Histogram | None]],
+    viewer: Viewer,
+    grid: SpaxelGrid,
+    particles: Any,
+    histogram: tuple[str, int] = ("", 0),
+) -> NamedColumns:
+    """Sums (spaxel, column) of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room
+    for.
+
+    `contribute` makes of a chunk its spaxels with their shares, columns or blocks of them by name, and what it adds to
+    a histogram in each spaxel (None: there is none); `histogram`: its name and number of bins.
+    """
+    name, n_bin = histogram
+
+    def named(chunk: Any) -> tuple[Placed, NamedColumns, Histogram | None]:
+        place, columns, added = contribute(chunk)
+        return place, NamedColumns.of(columns, 1), added
+
+    form, dtype = jax.eval_shape(named, particles)[1], jnp.result_type(grid.footprint.pixel_scale)
+    n_column = form.values.shape[1]
+    most = _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)
+
+    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+        first, n_spaxel = spaxels
+
+        def deposits(chunk: Any) -> tuple[tuple[Factors, ...], tuple[()]]:
+            (spaxel, share), columns, added = named(chunk)
+            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
+            row = jnp.where(inside, spaxel - first, n_spaxel)  # one row more takes what others get
+            one = jnp.ones((len(row), 1), columns.values.dtype)
+            factors = Factors(row, share, one, columns.values)
+            if added is None:
+                return (factors,), ()
+            lower, near, amount = added
+            return (factors, Factors(row * n_bin + lower[:, None], share * amount[:, None], near, one)), ()
+
+        shapes = ((n_spaxel + 1, n_column), ((n_spaxel + 1) * n_bin, 1))[: 2 if n_bin else 1]
+        at_once = max(1, min(viewer.chunk, most))
+        found, _ = sum_deposits(deposits, particles, viewer.kernel, shapes, (), at_once, dtype)
+        return jnp.concatenate([block.reshape(n_spaxel + 1, -1)[:n_spaxel] for block in found], axis=1), None
+
+    n_block = -(-8 * grid.n_spaxel * (n_column + n_bin) // _ROOM)
+    widths = (*form.widths, (name, n_bin)) if n_bin else form.widths
+    return NamedColumns(in_blocks(sums, grid.n_spaxel, n_block)[0], widths)
 
 
 class ProductImages(eqx.Module):
@@ -208,9 +218,9 @@ class AbstractProduct(eqx.Module):
     def paint(self, viewer: Viewer, particles: Any) -> Any:
         """The sums over the particles at hand, arrays that are added up over devices; None where there are none."""
 
-    @abstractmethod
     def images(self, sums: Any, viewer: Viewer) -> NamedColumns | None:
         """Images (y, x, column) on the painted grid of the sums over all particles."""
+        return NamedColumns(viewer.grid.images(sums.values), sums.widths)
 
     def other(self, sums: Any, parameters: Parameters) -> Any:  # noqa: ARG002
         """Numbers that the maps need beside images."""
@@ -274,7 +284,7 @@ class ParticleMaps(AbstractProduct):
         """The sums (spaxel, column) of all particles at hand, kept in 64 bits."""
         call = f"{self.who}: `columns`"
 
-        def contribute(chunk: Any) -> tuple[Placed, NamedColumns]:
+        def contribute(chunk: Any) -> tuple[Placed, dict[str, Float[Array, " particle"]], None]:
             assert self.kind is not None
             scene = viewer.scene(self.kind, chunk)
             with plug_in_named(call, self.maps):
@@ -283,21 +293,10 @@ class ParticleMaps(AbstractProduct):
                     raise ConfigError(f"{call} must return at least one column, got none; see docs/how-to-extend.md")
                 arrays = {name: jnp.asarray(column) for name, column in columns.items()}
             check_returned_shapes(call, {name: (array, scene.amount.shape) for name, array in arrays.items()})
-            named = NamedColumns.of({name: array * scene.amount for name, array in arrays.items()}, 1)
-            return viewer.grid.weights(scene.position, scene.smoothing_length, self.kind), named
+            place = viewer.grid.weights(scene.position, scene.smoothing_length, self.kind)
+            return place, {name: array * scene.amount for name, array in arrays.items()}, None
 
-        def values(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
-            place, named = contribute(chunk)
-            return place, named.values
-
-        form, dtype = jax.eval_shape(contribute, particles)[1], jnp.result_type(viewer.grid.footprint.pixel_scale)
-        n_column = form.values.shape[1]
-        sums = sum_columns(values, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
-        return NamedColumns(sums, form.widths)
-
-    def images(self, sums: NamedColumns, viewer: Viewer) -> NamedColumns:
-        """The sums as images, a column each."""
-        return NamedColumns(viewer.grid.images(sums.values), sums.widths)
+        return sum_columns(contribute, viewer, viewer.grid, particles)
 
     def make(self, summed: Summed) -> Mapping[str, Any]:
         """The maps; raises ConfigError for others than the labels say, and for those of another shape."""
