@@ -101,7 +101,7 @@ FIELDS = Registry(
     {
         "surface_density": "rubix_like.forward.fields.densities:SurfaceDensity",
         "dust_column": "rubix_like.forward.fields.dust_column:DustColumn",
-        "nucleus": "rubix_like.forward.fields.densities:AbstractNucleus",
+        "nucleus": "rubix_like.forward.fields.densities:Nucleus",
     },
     needs=("kind", "build"),
 )
@@ -117,8 +117,8 @@ PAINT_STAGES = Registry(
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
         "lines": "rubix_like.forward.sources.lines:SectionLines",
-        "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
-        "agn": "rubix_like.forward.sources.nebulae:AbstractNarrowLines",
+        "nebulae": "rubix_like.forward.sources.nebulae:Nebulae",
+        "agn": "rubix_like.forward.sources.nebulae:NarrowLines",
     },
     needs=("kind", "plan", "build"),
 )

@@ -1,9 +1,9 @@
 """What planning needs to know of a galaxy's particles: counts, sums and extremes, taken part by part and joined."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -70,29 +70,14 @@ class Census:
 
     def joined(self, other: "Census") -> "Census":
         """The census of the particles of both."""
-        return Census(
-            n_stars=self.n_stars + other.n_stars,
-            sums=self.sums.joined(other.sums),
-            sample=self.sample.joined(other.sample),
-            fast=self.fast.joined(other.fast),
-            lengths=self.lengths.joined(other.lengths),
-            n_without_mass=self.n_without_mass + other.n_without_mass,
-            n_older=self.n_older + other.n_older,
-            n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
-            gas=_joined(self.gas, other.gas),
-            gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
-            young=_joined(self.young, other.young),
-            crowding=_joined(self.crowding, other.crowding),
-            line_light=self.line_light + other.line_light,
-        )
+        return Census(*(_joined(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)))
 
 
-Joins = TypeVar("Joins", FastParticles, Lengths, Crowding)
-
-
-def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
-    """Both joins as one; None where there are none."""
-    return other if one is None else one if other is None else one.joined(other)
+def _joined(one: Any, other: Any) -> Any:
+    """Both numbers or counts as one; the one that is there where the other is None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other if isinstance(one, int | float) else one.joined(other)
 
 
 @named_arguments

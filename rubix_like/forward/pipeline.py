@@ -528,15 +528,14 @@ def _random_key(config: RunConfig) -> PRNGKeyArray | None:
 def planned_alike(one: RunConfig, other: RunConfig) -> bool:
     """Whether two configurations differ, if at all, in how far and where to the galaxy is turned, and in its offset:
     parameters that nothing is planned by, as long as there are angles in both or in neither."""
-    return _without_pose(one) == _without_pose(other)
 
+    def without_pose(config: RunConfig) -> RunConfig:
+        observation = config.observation
+        angles = {name: getattr(observation, name) for name in ("inclination", "position_angle")}
+        same = {name: None if angle is None else 0.0 for name, angle in angles.items()} | {"offset": (0.0, 0.0)}
+        return config.model_copy(update={"observation": observation.model_copy(update=same)})
 
-def _without_pose(config: RunConfig) -> RunConfig:
-    """The configuration with every angle at 0."""
-    observation = config.observation
-    angles = {name: getattr(observation, name) for name in ("inclination", "position_angle")}
-    same = {name: None if angle is None else 0.0 for name, angle in angles.items()} | {"offset": (0.0, 0.0)}
-    return config.model_copy(update={"observation": observation.model_copy(update=same)})
+    return without_pose(one) == without_pose(other)
 
 
 def _unpickled(
@@ -545,17 +544,13 @@ def _unpickled(
     noise_key: PRNGKeyArray | None,
     plan: Plan,
     layout: DeviceLayout,
-    frame: Header,
-    others: tuple[Pipeline, ...],
-    name: str,
-    groups: tuple[tuple[str, ...], ...],
-    together: tuple[bool, ...],
+    *others: Any,
 ) -> Pipeline:
     """A pipeline on the devices of this process; raises ConfigError where JAX has no 64-bit numbers for it."""
     _check_numbers(plan.dtype)
     placed = put(tables, layout.shardings(table_specs(tables, layout)))
     leaves = jax.tree.map(jnp.asarray, parameters)
-    return Pipeline(placed, leaves, noise_key, plan, layout, frame, others, name, groups, together)
+    return Pipeline(placed, leaves, noise_key, plan, layout, *others)
 
 
 def separate_observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
@@ -593,7 +588,7 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
     groups: list[list[Pipeline]] = []
     for pipeline in pipelines:
         for group in groups:
-            if paints_together([group[0], pipeline]):
+            if _seen_alike(group[0], pipeline) and any(_sources_together((group[0], pipeline))):
                 group.append(pipeline)
                 break
         else:
@@ -603,16 +598,11 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
     ]
 
 
-def paints_together(pipelines: Sequence[Pipeline]) -> bool:
-    """Whether pipelines see their particles alike, on the same grid and by the same parameters, and one pass over the
-    particles of some source paints the light of all."""
-    first = pipelines[0]
-    if any(pipeline.mesh != first.mesh or pipeline.pointings != first.pointings for pipeline in pipelines):
+def _seen_alike(one: Pipeline, other: Pipeline) -> bool:
+    """Whether two pipelines see their particles alike, on the same grid and by the same parameters."""
+    if one.mesh != other.mesh or one.pointings != other.pointings:
         return False
-    common = _seen_in_common(first)
-    if not all(eqx.tree_equal(common, _seen_in_common(pipeline)) for pipeline in pipelines[1:]):
-        return False
-    return any(_sources_together(pipelines))
+    return bool(eqx.tree_equal(_seen_in_common(one), _seen_in_common(other)))
 
 
 def _sources_together(pipelines: Sequence[Pipeline]) -> tuple[bool, ...]:
@@ -647,7 +637,14 @@ def plan_together(
         return named_pipeline(pipeline, name)
 
     pipelines = {name: plan(name, objects) for name, objects in resolved.items()}
-    steps = [_velocity_steps(pipeline) for pipeline in pipelines.values()]
+    steps = [
+        {
+            source: float(painted.painter.nodes.step)
+            for source, painted in zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
+            if isinstance(painted.painter, BasisPainter)
+        }
+        for pipeline in pipelines.values()
+    ]
     finest = {
         source: min(step[source] for step in steps) for source in steps[0] if all(source in step for step in steps)
     }
@@ -655,14 +652,6 @@ def plan_together(
         if any(step[source] > nodes for source, nodes in finest.items()):
             pipelines[name] = plan(name, dataclasses.replace(resolved[name], velocity_steps=finest))
     return pipelines
-
-
-def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
-    """Distance between the velocity nodes (km/s) of each source that method `basis` paints."""
-    sources = zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
-    return {
-        name: float(source.painter.nodes.step) for name, source in sources if isinstance(source.painter, BasisPainter)
-    }
 
 
 _OF_DETECTOR = ("instrument", "noise", "systematics")

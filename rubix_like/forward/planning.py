@@ -38,7 +38,7 @@ from rubix_like.forward.products.star_maps import StarAttenuation, StarMaps
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
 from rubix_like.forward.sources.source import AbstractSource, Kind, seen_through_dust
-from rubix_like.forward.sources.stars import StarsSource
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 from rubix_like.forward.stages.scene import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
@@ -87,7 +87,8 @@ def plan_products(
     if settings is None:
         return ()
     has_screen = any(isinstance(stage, Dust) for stage in stages)
-    fastest = _fastest_star(setup, sources, census)
+    planned = setup.sources.get(STAR_SOURCE, next(iter(setup.sources.values())))
+    fastest = planned.velocity_limit if census is None else float(census.fast.speed[0])
     found: list[AbstractProduct] = [StarMaps.build(setup, fastest, has_screen=has_screen)]
     if settings.gas:
         found.append(ParticleMaps(GasMaps.build(setup, {}), "the maps of products.gas", "set products.gas: false"))
@@ -141,15 +142,6 @@ def _check_product(product: ParticleMaps) -> None:
             Unit(label.unit, format="fits")
         except ValueError as error:
             raise ConfigError(f"{call}: expected a unit as FITS spells it ('' for none), got '{label.unit}'") from error
-
-
-def _fastest_star(setup: Setup, sources: tuple[Any, ...], census: Census | None) -> float:
-    """Speed (km/s) of the fastest star; without a census the planned limit."""
-    if census is not None:
-        return float(census.fast.speed[0])
-    painted = [number for number, source in enumerate(sources) if isinstance(source, StarsSource)]
-    limits = [plan.velocity_limit for plan in setup.sources.values()]
-    return limits[painted[0] if painted else 0]
 
 
 def product_axes(setup: Setup, products: tuple[AbstractProduct, ...], lines: LineAxes | None) -> ProductAxes | None:

@@ -1,6 +1,5 @@
 """Source `nebulae`: gas that shines in lines and in a continuum, by the ionising photons that it absorbs."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -181,16 +180,19 @@ class OxygenScale(eqx.Module):
         return 12.0 + jnp.log10(oxygen / (OXYGEN_MASS * hydrogen))
 
 
-class AbstractNebulae(AbstractDimmedSource):
+class Nebulae(AbstractDimmedSource):
     """Gas around its sources of ionising photons; its amount is the photons that it absorbs, in 1e49 per second.
 
-    Particles that make no photons are left out of all counts, and stand still, so that the velocities of old stars, or
-    of gas that forms none, need not be planned for.
+    Around young stars it absorbs their photons where they are, and moves with them; gas that forms stars absorbs the
+    photons of the stars that it has made, wherever those are now. Particles that make no photons are left out of all
+    counts, and stand still, so that the velocities of old stars, or of gas that forms none, need not be planned for.
     """
 
-    painter: eqx.AbstractVar[AbstractPainter]
-    oxygen: eqx.AbstractVar[OxygenScale]
-    ionising: eqx.AbstractVar[Any]
+    painter: AbstractPainter
+    oxygen: OxygenScale
+    ionising: StarPhotons | MeanPhotons
+    dust: DustInFront | None
+    kind: Kind = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -216,23 +218,39 @@ class AbstractNebulae(AbstractDimmedSource):
         return PhotonLight(table, settings.log_pressure, movers, settings.continuum).plan(setup, min(widths))
 
     @classmethod
-    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNebulae":  # noqa: ARG003
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "Nebulae":  # noqa: ARG003
         """The source with the photons of the run's SSP library, a painter of lines, and beside it one of their
         continuum."""
         settings, light = _settings(setup), plan.own
         painter = light.painter(setup, plan)
         if settings.diffuse is not None:
             painter = _with_diffuse(painter, settings.diffuse, setup)
+        kind: Kind = "stars" if settings.source == "stars" else "gas"
+        if kind == "stars":
+            ionising = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
+        else:
+            ionising = MeanPhotons.build(setup.library, settings.oldest)
         oxygen, dust = OxygenScale.of(light.table), DustInFront.of(setup)
-        if settings.source == "stars":
-            stars = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
-            return StarNebulae(painter=painter, oxygen=oxygen, ionising=stars, dust=dust)
-        mean = MeanPhotons.build(setup.library, settings.oldest)
-        return GasNebulae(painter=painter, oxygen=oxygen, ionising=mean, dust=dust)
+        return cls(painter=painter, oxygen=oxygen, ionising=ionising, dust=dust, kind=kind)
 
-    @abstractmethod
-    def coordinates(self, particles: Any) -> dict[str, Float[Array, " particle"]]:
-        """The place of each on the axes of the table, but for the ionisation parameter."""
+    def absent(self, galaxy: Galaxy) -> Gas:
+        """Gas in the places of the stars that forms none."""
+        stars, none = galaxy.stars, jnp.zeros_like(jnp.asarray(galaxy.stars.initial_mass))
+        return Gas(
+            position=stars.position,
+            velocity=stars.velocity,
+            mass=none,
+            metallicity=stars.metallicity,
+            star_formation_rate=none,
+            smoothing_length=stars.smoothing_length,
+            weight=none,
+        )
+
+    def shining(self, particles: Any) -> Bool[Array, " particle"]:
+        """Stars up to the age `oldest`; gas that forms stars, or whose rate is no number, which is to be counted."""
+        if isinstance(self.ionising, StarPhotons):
+            return self.ionising.are_young(particles)
+        return ~(_of_gas(particles, "star_formation_rate") <= 0)
 
     def scene(
         self,
@@ -240,9 +258,14 @@ class AbstractNebulae(AbstractDimmedSource):
         alignment: Float[Array | ndarray, "3 3"] | None,
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
-        """Particles in arcsec; amounts are all ionising photons that they make."""
-        photons = self.ionising.of(particles)
-        return to_scene(particles, photons, self.coordinates(particles), alignment, arcsec_per_kpc)
+        """Particles in arcsec, at their O/H, stars also at their age; amounts are all ionising photons that they
+        make."""
+        if isinstance(self.ionising, StarPhotons):
+            abundance = self.oxygen.by_metals(particles.metallicity)
+            place = {"oxygen_abundance": abundance, "log_age": jnp.asarray(particles.log_age)}
+        else:
+            place = {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
+        return to_scene(particles, self.ionising.of(particles), place, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The photons that gas absorbs, and the ionisation parameter of the section's law; behind dust, all of it also
@@ -269,58 +292,6 @@ class AbstractNebulae(AbstractDimmedSource):
         near = replace(near, inner=inner[0], share=1.0 - own.diffuse.fraction)
         far = replace(far, inner=inner[1], share=own.diffuse.fraction, place=own.diffuse.log_u)
         return replace(pair, first=near, second=far)
-
-
-class StarNebulae(AbstractNebulae):
-    """Gas around young stars, which absorbs their photons where they are, and moves with them."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    ionising: StarPhotons
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "stars"
-
-    def shining(self, particles: Stars) -> Bool[Array, " particle"]:
-        """Stars up to the age `oldest`."""
-        return self.ionising.are_young(particles)
-
-    def coordinates(self, particles: Stars) -> dict[str, Float[Array, " particle"]]:
-        """O/H by the stars' metallicity, and their age."""
-        return {
-            "oxygen_abundance": self.oxygen.by_metals(particles.metallicity),
-            "log_age": jnp.asarray(particles.log_age),
-        }
-
-
-class GasNebulae(AbstractNebulae):
-    """Gas that forms stars, which absorbs the photons of the stars that it has made, wherever those are now."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    ionising: MeanPhotons
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "gas"
-
-    def absent(self, galaxy: Galaxy) -> Gas:
-        """Gas in the places of the stars that forms none."""
-        stars, none = galaxy.stars, jnp.zeros_like(jnp.asarray(galaxy.stars.initial_mass))
-        return Gas(
-            position=stars.position,
-            velocity=stars.velocity,
-            mass=none,
-            metallicity=stars.metallicity,
-            star_formation_rate=none,
-            smoothing_length=stars.smoothing_length,
-            weight=none,
-        )
-
-    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
-        """Gas that forms stars, or whose rate is no number, which is to be counted."""
-        return ~(_of_gas(particles, "star_formation_rate") <= 0)
-
-    def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
-        """O/H of the gas."""
-        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
 
 
 def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Setup) -> PainterPair:
@@ -372,15 +343,22 @@ def _table(setup: Setup) -> NebularTable:
 _PEAK = "log_peak_energy"
 
 
-class AbstractNarrowLines(AbstractDimmedSource):
+class NarrowLines(AbstractDimmedSource):
     """Gas that an active nucleus ionises; its amount is the photons that it absorbs, in 1e49 per second.
 
-    The covering fraction of the nucleus' photons is shared among particles by the field `nucleus`.
+    The covering fraction of the nucleus' photons is shared among particles by the field `nucleus`: the gas within a
+    `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`; without a radius a point
+    in the centre, at rest in the galaxy, of which every star paints an equal part.
     """
 
-    painter: eqx.AbstractVar[AbstractPainter]
-    oxygen: eqx.AbstractVar[OxygenScale]
-    per_erg: eqx.AbstractVar[Float[Array | ndarray, ""]]
+    painter: AbstractPainter
+    oxygen: OxygenScale
+    per_erg: Float[Array | ndarray, ""]
+    radius: Float[Array | ndarray, ""] | None
+    dust: DustInFront | None
+    kind: Kind = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    reads_oxygen: bool = eqx.field(static=True)
+    words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
 
     @property
     def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -403,25 +381,23 @@ class AbstractNarrowLines(AbstractDimmedSource):
         return light.plan(_with_point(setup), settings.velocity_dispersion)
 
     @classmethod
-    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNarrowLines":  # noqa: ARG003
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "NarrowLines":  # noqa: ARG003
         """The source of the section's gas, with a painter of lines, and beside it one of their continuum."""
-        light, radius = plan.own, agn_settings(setup).radius
+        light, settings = plan.own, agn_settings(setup)
         painter = light.painter(_with_point(setup), plan)
-        oxygen, per_erg = OxygenScale.of(light.table), np.asarray(np.log10(photons_per_erg() / PHOTONS))
-        common = {"oxygen": oxygen, "per_erg": per_erg, "dust": DustInFront.of(setup)}
-        if not radius:
-            point = PointPainter(painter.axes, painter.velocity_limit, painter)
-            return NarrowLinesOfPoint(painter=point, **common)
-        reads_oxygen = agn_settings(setup).oxygen_abundance is None
-        return NarrowLinesOfGas(painter=painter, radius=np.asarray(radius), reads_oxygen=reads_oxygen, **common)
+        return cls(
+            painter=painter if settings.radius else PointPainter(painter.axes, painter.velocity_limit, painter),
+            oxygen=OxygenScale.of(light.table),
+            per_erg=np.asarray(np.log10(photons_per_erg() / PHOTONS)),
+            radius=np.asarray(settings.radius) if settings.radius else None,
+            dust=DustInFront.of(setup),
+            kind="gas" if settings.radius else "stars",
+            reads_oxygen=bool(settings.radius) and settings.oxygen_abundance is None,
+        )
 
-    @abstractmethod
-    def seen(self, particles: Any) -> tuple[Any, Float[Array, " particle"]]:
-        """The particles where they shine, and the part of the photons of each."""
-
-    @abstractmethod
-    def coordinates(self, particles: Any) -> dict[str, Float[Array, " particle"]]:
-        """The O/H of each, where it has one of its own."""
+    def shining(self, particles: Any) -> Bool[Array, " particle"] | None:
+        """Gas within the radius, or whose place or mass is no number, which is to be counted; all stars."""
+        return None if self.radius is None else ~(covered(particles, jnp.asarray(self.radius)) <= 0)
 
     def scene(
         self,
@@ -429,9 +405,16 @@ class AbstractNarrowLines(AbstractDimmedSource):
         alignment: Float[Array | ndarray, "3 3"] | None,
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
-        """Particles in arcsec; amounts are their parts of the photons, in the unit of the field `nucleus`."""
-        placed, part = self.seen(particles)
-        return to_scene(placed, part, self.coordinates(particles), alignment, arcsec_per_kpc)
+        """Particles in arcsec, those of a point in one place; amounts are their parts of the photons, in the unit of
+        the field `nucleus`."""
+        if self.radius is None:
+            columns = {name: getattr(particles, name) for name in ("position", "velocity", "smoothing_length")}
+            centred = {name: jnp.zeros_like(jnp.asarray(own)) for name, own in columns.items() if own is not None}
+            particles, part = replace(particles, **centred), jnp.ones_like(jnp.asarray(particles.position)[:, 0])
+        else:
+            part = covered(particles, jnp.asarray(self.radius))
+        place = {"oxygen_abundance": self.oxygen.by_oxygen(particles)} if self.reads_oxygen else {}
+        return to_scene(particles, part, place, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The photons that gas absorbs, all of them together Q x covering_fraction, and their place in the table."""
@@ -450,54 +433,6 @@ class AbstractNarrowLines(AbstractDimmedSource):
         if isinstance(painter, PointPainter):
             return replace(painter, inner=as_wide(painter.inner, dispersion))
         return as_wide(painter, dispersion)
-
-
-class NarrowLinesOfGas(AbstractNarrowLines):
-    """The gas within a `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    per_erg: Float[Array | ndarray, ""]
-    radius: Float[Array | ndarray, ""]
-    dust: DustInFront | None
-    reads_oxygen: bool = eqx.field(static=True)
-    kind: ClassVar[Kind] = "gas"
-    words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
-
-    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
-        """Gas within the radius, or whose place or mass is no number, which is to be counted."""
-        return ~(covered(particles, jnp.asarray(self.radius)) <= 0)
-
-    def seen(self, particles: Gas) -> tuple[Gas, Float[Array, " particle"]]:
-        """By what each covers of the nucleus' sky (`covered`)."""
-        return particles, covered(particles, jnp.asarray(self.radius))
-
-    def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
-        """O/H of the gas, unless the section gives one: such gas needs no metallicity."""
-        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)} if self.reads_oxygen else {}
-
-
-class NarrowLinesOfPoint(AbstractNarrowLines):
-    """A point in the centre, at rest in the galaxy; every star paints an equal part of it."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    per_erg: Float[Array | ndarray, ""]
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "stars"
-
-    def seen(self, particles: Stars) -> tuple[Stars, Float[Array, " particle"]]:
-        """All in one place."""
-        position, velocity, length = (
-            None if own is None else jnp.zeros_like(jnp.asarray(own))
-            for own in (particles.position, particles.velocity, particles.smoothing_length)
-        )
-        centred = replace(particles, position=position, velocity=velocity, smoothing_length=length)
-        return centred, jnp.ones_like(jnp.asarray(particles.position)[:, 0])
-
-    def coordinates(self, particles: Stars) -> dict[str, Float[Array, " particle"]]:  # noqa: ARG002
-        """None: the gas of a point is not the stars'."""
-        return {}
 
 
 def _with_point(setup: Setup) -> Setup:
