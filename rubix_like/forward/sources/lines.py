@@ -19,7 +19,15 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.source import AbstractDimmedSource, DustInFront, Kind, ReaderWords, seen_through_dust
+from rubix_like.forward.sources.source import (
+    AbstractDimmedSource,
+    DustInFront,
+    Kind,
+    ReaderWords,
+    Rotation,
+    Scale,
+    seen_through_dust,
+)
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.components.light import LineRow
 from rubix_like.galaxy.particles import Stars
@@ -69,12 +77,7 @@ class ComponentLines(AbstractDimmedSource):
         """Emitters that have lines, or brightnesses that are no numbers, where others have none."""
         return ~(_light(particles).sum(axis=1) <= 0) if self.is_mixed else None
 
-    def scene(
-        self,
-        particles: Stars,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Stars, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Emitters with their luminosity (Lsun) in the lines that are listed, and the share of each."""
         light = _light(particles) * jnp.asarray(self.to_luminosity)[None, :]
         amount = light.sum(axis=1)
@@ -200,12 +203,7 @@ class SectionLines(AbstractDimmedSource):
         remedy = "use weight: mass, or a galaxy whose gas has it (Msun / yr)"
         return particles.required("star_formation_rate", "lines.weight 'star_formation_rate'", remedy)
 
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Particles with their amount, and no coordinates."""
         return to_scene(particles, self.amount(particles), {}, alignment, arcsec_per_kpc)
 

@@ -22,6 +22,8 @@ from rubix_like.forward.sources.source import (
     DustInFront,
     Kind,
     ReaderWords,
+    Rotation,
+    Scale,
     agn_settings,
     covered,
 )
@@ -252,12 +254,7 @@ class Nebulae(AbstractDimmedSource):
             return self.ionising.are_young(particles)
         return ~(_of_gas(particles, "star_formation_rate") <= 0)
 
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Particles in arcsec, at their O/H, stars also at their age; amounts are all ionising photons that they
         make."""
         if isinstance(self.ionising, StarPhotons):
@@ -399,12 +396,7 @@ class NarrowLines(AbstractDimmedSource):
         """Gas within the radius, or whose place or mass is no number, which is to be counted; all stars."""
         return None if self.radius is None else ~(covered(particles, jnp.asarray(self.radius)) <= 0)
 
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Particles in arcsec, those of a point in one place; amounts are their parts of the photons, in the unit of
         the field `nucleus`."""
         if self.radius is None:

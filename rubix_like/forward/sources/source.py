@@ -85,6 +85,12 @@ def _settings(setup: Setup) -> ParticleDustSettings | None:
 Kind = Literal["stars", "gas"]
 """A kind of a galaxy's particles, by its name in `Galaxy`."""
 
+Rotation = Float[Array | ndarray, "3 3"]
+"""To the body axes of a galaxy."""
+
+Scale = Float[Array | ndarray, ""]
+"""arcsec per kpc."""
+
 
 class ReaderWords(NamedTuple):
     """Words for the error of a galaxy without the particles: what reads them, and what to do instead."""
@@ -120,12 +126,7 @@ class AbstractSource(eqx.Module):
         """The source for one run; its painter is `build_painter(plan, setup)` or one of its own."""
 
     @abstractmethod
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
 
     def shining(self, particles: Any) -> Bool[Array, " particle"] | None:  # noqa: ARG002
@@ -164,12 +165,7 @@ class AbstractDimmedSource(AbstractSource):
         return scene if self.dust is None else self.dust.dim(scene, parameters, young)
 
 
-def scene_of(
-    source: AbstractSource,
-    particles: Any,
-    alignment: Float[Array | ndarray, "3 3"] | None,
-    arcsec_per_kpc: Float[Array | ndarray, ""],
-) -> Scene:
+def scene_of(source: AbstractSource, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
     """A source's `scene` of some particles; raises ConfigError, which names the source, where it returns none."""
     call = f"source {type(source).__name__}: `scene`"
     with plug_in_named(call, source):

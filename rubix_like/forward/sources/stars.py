@@ -5,14 +5,20 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
-from numpy import ndarray
 
 from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan, build_painter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.source import AbstractDimmedSource, DustInFront, Kind, seen_through_dust
+from rubix_like.forward.sources.source import (
+    AbstractDimmedSource,
+    DustInFront,
+    Kind,
+    Rotation,
+    Scale,
+    seen_through_dust,
+)
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene, to_scene
@@ -48,12 +54,7 @@ class StarsSource(AbstractDimmedSource):
         """Emitters of stars, where others are those of gas."""
         return None if particles.line_light is None else ~(jnp.asarray(particles.initial_mass) <= 0)
 
-    def scene(
-        self,
-        particles: Stars,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Stars, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
         return star_scene(particles, alignment, arcsec_per_kpc)
 
@@ -63,9 +64,7 @@ class StarsSource(AbstractDimmedSource):
         return self.dimmed(scene, parameters, young)
 
 
-def star_scene(
-    stars: Stars, alignment: Float[Array | ndarray, "3 3"] | None, arcsec_per_kpc: Float[Array | ndarray, ""]
-) -> Scene:
+def star_scene(stars: Stars, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
     """Stars on the body axes, in arcsec, with their mass at birth as amount, at their log10 metallicity and age."""
     return to_scene(stars, stars.initial_mass, star_coordinates(stars), alignment, arcsec_per_kpc)
 

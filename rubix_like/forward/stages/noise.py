@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSettings, NoiseSettings
+from rubix_like.config import ExposureSettings, InstrumentSettings, NoiseSettings
 from rubix_like.config.quantities import as_tuple
 from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
 from rubix_like.cube.bins import WavelengthBins
@@ -268,7 +268,12 @@ class ExposureNoise(AbstractNoise):
         emission, transmission = _seen(sky, vacuum_edges)
         one = float(np.mean(exposure.time))
         time = one * exposure.count
-        photons_to_electrons = detector.collecting_area * time * _throughput(detector, bins.edges)
+        throughput = np.asarray(detector.throughput)  # without the atmosphere
+        if detector.wavelength is None:
+            throughput = np.full(bins.n_wave, throughput[0])
+        else:
+            throughput = bin_means(np.asarray(detector.wavelength), throughput, bins.edges)
+        photons_to_electrons = detector.collecting_area * time * throughput
         light = PHOTONS_AT_1_ANGSTROM * bins.to_vacuum(bins.wavelength) * np.diff(bins.edges)
         sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.element_area
         dark = detector.dark_current / _SECONDS_PER_HOUR * time * detector.pixels_per_voxel
@@ -332,13 +337,6 @@ def _seen(sky: Sky | None, vacuum_edges: ndarray) -> tuple[ndarray, ndarray]:
             f"instrument.wavelength"
         )
     return emission, transmission
-
-
-def _throughput(detector: DetectorSettings, edges: ndarray) -> ndarray:
-    """Mean throughput of every bin, without the atmosphere."""
-    if detector.wavelength is None:
-        return np.full(len(edges) - 1, detector.throughput[0])
-    return bin_means(np.asarray(detector.wavelength), np.asarray(detector.throughput), edges)
 
 
 class Noise(AbstractSpectraStage):

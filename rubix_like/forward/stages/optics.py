@@ -148,17 +148,18 @@ class PSFStage(AbstractCubeStage):
         """The kind of PSF, its width and the one that stars are seen with, and the light that is given back."""
         if self.psf is None:
             return StageReport()
-        meta = psf_entries(self.psf, self.field)
-        if self.seen is None:
-            return StageReport(meta=meta)
-        meta |= self.seen.entries()
-        return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit, self.psf.painting.cells))
+        return psf_report(self.psf, self.field, self.seen, {})
 
 
-def psf_entries(psf: PSF, field: FieldPSF | None) -> dict[str, Any]:
-    """What a header says of a PSF beside its widths."""
+def psf_report(
+    psf: PSF, field: FieldPSF | None, seen: SeenWidth | None, entries: Mapping[str, int | float | str]
+) -> StageReport:
+    """The report on a PSF, beside its widths, and on those that stars are seen with, with further entries."""
     meta = {"psf_kind": psf.kind, "psf_lost": float(psf.lost), "psf_cells": psf.painting.cells}
-    return meta if field is None else meta | {"psf_places": field.n_place}
+    meta |= entries if field is None else {"psf_places": field.n_place, **entries}
+    if seen is None:
+        return StageReport(meta=meta)
+    return StageReport(meta=meta | seen.entries(), notes=seen.notes(psf.painting.deposit, psf.painting.cells))
 
 
 def psf_widths(parameters: Parameters) -> PSFParameters:
@@ -189,7 +190,10 @@ class DegradeLSF(AbstractSpectraStage):
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "DegradeLSF":
         """The options are those of `instrument.lsf`: fwhm, polynomial, or wavelength with fwhm or resolving_power."""
         refuse_options("degrade_lsf", options, tuple(LSFSettings.model_fields))
-        wanted = _wanted(options)
+        try:
+            wanted = LSFSettings.model_validate(dict(options))
+        except ValidationError as error:
+            raise ConfigError(explain(error, LSFSettings, "pipeline: stage 'degrade_lsf'")) from error
         bins = setup.instrument.bins
         effective = setup.lsf_fwhm
         width = np.diff(bins.edges)
@@ -243,13 +247,6 @@ class DegradeLSF(AbstractSpectraStage):
         return StageReport(
             wave_bits=np.asarray(self.bits), lsf_fwhm=widths, meta={"lsf_degraded": True}, notes=(note,) * (sharper > 0)
         )
-
-
-def _wanted(options: Mapping[str, Any]) -> LSFSettings:
-    try:
-        return LSFSettings.model_validate(dict(options))
-    except ValidationError as error:
-        raise ConfigError(explain(error, LSFSettings, "pipeline: stage 'degrade_lsf'")) from error
 
 
 class Aperture(AbstractSpectraStage):

@@ -26,7 +26,7 @@ from rubix_like.forward.stages.base import (
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.optics import psf_entries, psf_widths
+from rubix_like.forward.stages.optics import psf_report, psf_widths
 from rubix_like.instrument.fibres.bundle import cube_weights, displaced_nodes, displacements
 from rubix_like.instrument.fibres.fibre_map import FibreMap, FixedFibreMap, image_width, margin_for
 from rubix_like.instrument.field_psf import FieldPSF, PSFTerms
@@ -122,20 +122,15 @@ class FibreStage(AbstractCubeStage):
 
     def report(self) -> StageReport:
         """The fibres, and the PSF in front of them."""
-        psf = self.psf
-        meta: dict[str, Any] = {
-            **psf_entries(psf, self.field),
+        entries: dict[str, int | float | str] = {
             "fibre_bundle": self.bundle,
             "fibre_diameter": 2 * self.optics.radius,
             "fibre_spectra": int(np.size(self.optics.exposure)),
             "fibre_exposures": self.n_exposure,
         }
         if self.optics.shift is not None:
-            meta["fibre_refraction"] = float(np.linalg.norm(np.asarray(self.optics.shift), axis=-1).max())
-        if self.seen is None:
-            return StageReport(meta=meta)
-        meta |= self.seen.entries()
-        return StageReport(meta=meta, notes=self.seen.notes(psf.painting.deposit, psf.painting.cells))
+            entries["fibre_refraction"] = float(np.linalg.norm(np.asarray(self.optics.shift), axis=-1).max())
+        return psf_report(self.psf, self.field, self.seen, entries)
 
     def _matrices(self, parameters: Parameters) -> Float[Array, "node fibre cell"]:
         widths = psf_widths(parameters)

@@ -1,7 +1,7 @@
 """Stages `flat_field`, `flux_calibration`, `telluric`: factors that calibration leaves in spectra and their noise."""
 
 import functools
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -255,16 +255,6 @@ _BEYOND = 150.0
 """Angstrom beyond the detector that are spread and filtered with it, where the table has them."""
 
 
-class SkyPatterns(NamedTuple):
-    """(wave,) in 1e-20 erg/s/cm2/Angstrom of a spectrum, for an error of 1: `shift` by one bin towards longer
-    wavelengths, relative changes of the width (`lsf`), of the emission `lines` and of the `continuum`."""
-
-    shift: Float[ndarray, " wave"]
-    lsf: Float[ndarray, " wave"]
-    lines: Float[ndarray, " wave"]
-    continuum: Float[ndarray, " wave"]
-
-
 def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> Sky:
     """The sky of a section: the named ones, else that of `noise.exposure`, else dark. Raises ConfigError where there is
     none, or where it does not cover the detector."""
@@ -278,8 +268,10 @@ def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> 
     return sky
 
 
-def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
-    """The patterns of a sky in the detector's bins, of the light that one spectrum gets.
+def sky_patterns(sky: Sky, setup: Setup) -> dict[str, Float[ndarray, " wave"]]:
+    """The patterns of a sky in the detector's bins, of the light that one spectrum gets, in 1e-20 erg/s/cm2/Angstrom
+    for an error of 1: `shift` by one bin towards longer wavelengths, relative changes of the width (`lsf`), of the
+    emission `lines` and of the `continuum`.
 
     The sky is spread by the instrument's line spread as far as that is wider than the table's own. With S the flux
     density per bin, a shift by a bin is S(lower edge) - S(upper edge), and a relative change e of the width adds
@@ -297,12 +289,12 @@ def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
     wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen
     continuum = median_filter(seen, size=2 * int(_MEDIAN / 2 / step) + 1, mode="nearest")
     at_edges = np.interp(edges, grid, seen)
-    return SkyPatterns(
-        shift=at_edges[:-1] - at_edges[1:],
-        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
-        lines=bin_means(grid, seen - continuum, edges),
-        continuum=bin_means(grid, continuum, edges),
-    )
+    return {
+        "shift": at_edges[:-1] - at_edges[1:],
+        "lsf": bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
+        "lines": bin_means(grid, seen - continuum, edges),
+        "continuum": bin_means(grid, continuum, edges),
+    }
 
 
 def line_absorption(sky: Sky, setup: Setup) -> Float[ndarray, " wave"]:
@@ -378,8 +370,8 @@ class SkyResidual(AbstractAddedChange):
     def of(cls, setup: Setup, settings: SkySubtractionSettings, record: ErrorRecord) -> "SkyResidual":
         """Raises ConfigError for a sky that does not cover the detector."""
         patterns = sky_patterns(sky_for(setup, settings.sky, cls.name), setup)
-        rms = np.array([getattr(settings, name) for name in patterns._fields]) / np.sqrt(exposures_added(setup))
-        return cls(patterns=rms[:, None] * np.stack(patterns), number=spectra_numbers(setup), record=record)
+        rms = np.array([getattr(settings, name) for name in patterns]) / np.sqrt(exposures_added(setup))
+        return cls(patterns=rms[:, None] * np.stack([*patterns.values()]), number=spectra_numbers(setup), record=record)
 
     def change(self, cube: PaintedCube, key: PRNGKeyArray) -> Spectra:
         """The residual."""
