@@ -181,10 +181,13 @@ class Pipeline(eqx.Module):
         layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
+        noise, noise_key = config.noise, None
+        if noise is not None or config.systematics is not None:
+            noise_key = jax.random.key(0 if noise is None else noise.seed)
         return cls(
             tables=put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
-            noise_key=_random_key(config),
+            noise_key=noise_key,
             plan=planned.plan,
             layout=layout,
             frame=make_frame(planned, info),
@@ -518,13 +521,6 @@ class Pipeline(eqx.Module):
         )
 
 
-def _random_key(config: RunConfig) -> PRNGKeyArray | None:
-    """The key of noise and systematic errors; None of a run without either."""
-    if config.noise is not None:
-        return jax.random.key(config.noise.seed)
-    return None if config.systematics is None else jax.random.key(0)
-
-
 def planned_alike(one: RunConfig, other: RunConfig) -> bool:
     """Whether two configurations differ, if at all, in how far and where to the galaxy is turned, and in its offset:
     parameters that nothing is planned by, as long as there are angles in both or in neither."""
@@ -757,35 +753,30 @@ class PipelineGroup(NamedTuple):
         chosen, keys = zip(*(pipeline.chosen() for pipeline in self.pipelines), strict=True)
         return PassInputs(tuple(pipeline.tables for pipeline in self.pipelines), chosen, keys, {})
 
-    def arguments(self, galaxy: Galaxy) -> tuple[Any, ...]:
-        """The arguments of the program: tables, parameters, the galaxy placed on the mesh, noise keys."""
-        first, inputs = self.pipelines[0], self.inputs()
-        galaxy = as_dtype(galaxy, first.plan.dtype)
-        for tables in inputs.tables:
-            check_lengths_within_plan(tables, galaxy)
-        return inputs.tables, inputs.parameters, shard(galaxy, first.mesh), inputs.keys
-
-    def compiled(self, tables: Any, parameters: Any, placed: Galaxy, keys: Any) -> Any:  # noqa: ARG002
-        """The jitted function of such `arguments`, which returns what each observation sees."""
-        return compiled_together(self.group, Signature.of(tables, placed))
-
     def lower(self, galaxy: Galaxy) -> Any:
         """The lowered computation for a galaxy of this size; of one observation, that of its pipeline."""
-        program = self._program
-        arguments: tuple[Any, ...] = program.arguments(galaxy)
-        return program.compiled(*arguments).lower(*arguments)
+        program, arguments = self._program(galaxy)
+        return program.lower(*arguments)
 
     def observed(self, galaxy: Galaxy, compiled: Any = None) -> tuple[Observed, ...]:
         """What each observation sees, by what `lower` gave, compiled (None: by what this process has compiled)."""
-        program = self._program
-        arguments: tuple[Any, ...] = program.arguments(galaxy)
-        found = (compiled or program.compiled(*arguments))(*arguments)
-        return found if program is self else (found,)
+        program, arguments = self._program(galaxy)
+        found = (compiled or program)(*arguments)
+        return found if len(self.pipelines) > 1 else (found,)
 
-    @property
-    def _program(self) -> "Pipeline | PipelineGroup":
-        """The pipeline of a group of one, which shares what was compiled for its calls."""
-        return self if len(self.pipelines) > 1 else self.pipelines[0]
+    def _program(self, galaxy: Galaxy) -> tuple[Any, tuple[Any, ...]]:
+        """The jitted function, and its arguments: tables, parameters, the galaxy placed on the mesh, noise keys. Those
+        of a group of one are its pipeline's, which shares what was compiled for its calls."""
+        first = self.pipelines[0]
+        if len(self.pipelines) == 1:
+            arguments = first.arguments(galaxy)
+            return first.compiled(*arguments), arguments
+        inputs, galaxy = self.inputs(), as_dtype(galaxy, first.plan.dtype)
+        for tables in inputs.tables:
+            check_lengths_within_plan(tables, galaxy)
+        placed = shard(galaxy, first.mesh)
+        program = compiled_together(self.group, Signature.of(inputs.tables, placed))
+        return program, (inputs.tables, inputs.parameters, placed, inputs.keys)
 
 
 def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:

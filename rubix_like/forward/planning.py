@@ -339,7 +339,19 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         psf_terms=_psf_terms(config, resolved),
         alignment=None if census is None or by == "none" else align(by, radius, census.sample),
     )
-    return replace(shared, sources=_source_plans(shared, resolved.velocity_steps))
+    names = [source.name for source in pipeline.paint]
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            f"pipeline.paint: expected each source once (its light would be counted twice), got {', '.join(names)}"
+        )
+    sources = {
+        source.name: replace(
+            _made(source, PAINT_STAGES.find(source.name).plan, (SourcePlan,), shared),
+            step=resolved.velocity_steps.get(source.name),
+        )
+        for source in pipeline.paint
+    }
+    return replace(shared, sources=sources)
 
 
 def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
@@ -351,20 +363,6 @@ def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
         return None
     widths = {name: np.asarray(value) for name, value in settings.numbers().items()}
     return find_terms(resolved.instrument.psf_field or psf, PSFParameters(**widths))
-
-
-def _source_plans(setup: Setup, steps: Mapping[str, float]) -> dict[str, SourcePlan]:
-    """The plan of each source by name; raises ConfigError where one is painted twice."""
-    names = [source.name for source in setup.pipeline.paint]
-    if len(set(names)) < len(names):
-        raise ConfigError(
-            f"pipeline.paint: expected each source once (its light would be counted twice), got {', '.join(names)}"
-        )
-    plans = {
-        source.name: _made(source, PAINT_STAGES.find(source.name).plan, (SourcePlan,), setup)
-        for source in setup.pipeline.paint
-    }
-    return {name: replace(plan, step=steps.get(name)) for name, plan in plans.items()}
 
 
 def _cube_stage(name: str) -> Any:

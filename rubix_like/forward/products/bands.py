@@ -173,8 +173,8 @@ def _integrals(
 def filter_image(cube: Cube, name: str) -> Quantity:
     """Mean flux density per Hz of every spaxel (y, x) through a filter, in nJy; NaN where a bin in it is masked.
 
-    f_nu = int F_lambda lambda R dlambda / int (c / lambda) R dlambda (Tokunaga & Vacca 2005, PASP 117, 421, eq. A6),
-    F_lambda being even within a bin. Raises ConfigError for an unknown filter, and one that reaches beyond the cube.
+    It is that of `BandWeight.nanojansky`, F_lambda being even within a bin. Raises ConfigError for an unknown filter,
+    and one that reaches beyond the cube.
     """
     weights = _bin_weights(cube, load_band(name, "band"))
     own = np.flatnonzero(weights)

@@ -132,7 +132,19 @@ class EmissionLines(AbstractProduct):
 
     def paint(self, viewer: Viewer, particles: None) -> tuple[NamedColumns, ...]:  # noqa: ARG002
         """The sums of all particles at hand, of each part of each source."""
-        return tuple(_sum_part(viewer, *part) for part in self._parts(viewer.sources))
+        reference = viewer.parameters.observation.velocity_offset
+
+        def summed(lines: SourceLines, part: LinePart, source: SourceView) -> NamedColumns:
+            wide = viewer.grid if part.spread is None else part.spread.wide(viewer.grid)
+
+            def contribute(chunk: Any) -> tuple[Placed, dict[str, Float[Array, "particle k"]], None]:
+                view = source.look(chunk, wide)
+                view = view if part.spread is None else part.spread.changed(view)
+                return (view.spaxel, view.share), lines.columns(view, part, reference), None
+
+            return sum_columns(contribute, viewer, wide, source.particles)
+
+        return tuple(summed(*part) for part in self._parts(viewer.sources))
 
     def images(self, sums: Sequence[NamedColumns], viewer: Viewer) -> NamedColumns:
         """Images of the sums of all parts together."""
@@ -192,19 +204,6 @@ def _balmer_maps(lines: Mapping[str, LineMaps], excess: float, faintest: float) 
     there = ratio > 0
     a_v = 2.5 / excess * jnp.log10(jnp.where(there, ratio, jnp.ones_like(ratio)))
     return {"balmer_decrement": decrement, "a_v_balmer": jnp.where(there, a_v, jnp.nan)}
-
-
-def _sum_part(viewer: Viewer, lines: SourceLines, part: LinePart, source: SourceView) -> NamedColumns:
-    """The sums of one part of a source's light, on the grid with the part's margin."""
-    wide = viewer.grid if part.spread is None else part.spread.wide(viewer.grid)
-    reference = viewer.parameters.observation.velocity_offset
-
-    def contribute(chunk: Any) -> tuple[Placed, dict[str, Float[Array, "particle k"]], None]:
-        view = source.look(chunk, wide)
-        view = view if part.spread is None else part.spread.changed(view)
-        return (view.spaxel, view.share), lines.columns(view, part, reference), None
-
-    return sum_columns(contribute, viewer, wide, source.particles)
 
 
 def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:
