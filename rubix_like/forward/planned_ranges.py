@@ -98,7 +98,7 @@ def _check_lines(lines: LineMap, name: str | None) -> None:
     if name is None or is_traced((value, least)):
         return
     words = "the narrowest lines that the velocity nodes of method 'basis' are planned for"
-    least_of_32_bits = np.asarray(least) * (1 - 1e-5)
+    least_of_32_bits = np.asarray(np.asarray(least) * (1 - 1e-5))
     _expect_between(name, "km/s", np.asarray(value), least_of_32_bits, np.asarray(np.inf), words, name)
 
 
@@ -108,8 +108,9 @@ def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
     Traced ones pass, those of several processes, and all where `engine.smoothing.largest` limits the classes.
     """
     widths = tables.grid.widths
-    is_here = all(leaf.is_fully_addressable for leaf in jax.tree.leaves(galaxy) if isinstance(leaf, jax.Array))
-    if widths is None or widths.is_limited or is_traced((tables, galaxy)) or not is_here:
+    if widths is None or widths.is_limited or is_traced((tables, galaxy)):
+        return
+    if not all(leaf.is_fully_addressable for leaf in jax.tree.leaves(galaxy) if isinstance(leaf, jax.Array)):
         return
     most = float(own_copy(widths.longest / tables.arcsec_per_kpc)) * (1 + _USUAL_EXCESS)
     for source in tables.paint:

@@ -29,7 +29,7 @@ from rubix_like.forward.products.product import (
     root,
     sum_columns,
 )
-from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter
+from rubix_like.forward.sources.nebulae import PhotonLight, PointPainter
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.nebular.line_list import find_line
