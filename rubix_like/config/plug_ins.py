@@ -101,7 +101,7 @@ FIELDS = Registry(
     {
         "surface_density": "rubix_like.forward.fields.densities:SurfaceDensity",
         "dust_column": "rubix_like.forward.fields.dust_column:DustColumn",
-        "nucleus": "rubix_like.forward.fields.densities:AbstractNucleus",
+        "nucleus": "rubix_like.forward.fields.densities:Nucleus",
     },
     needs=("kind", "build"),
 )
@@ -116,9 +116,9 @@ PAINT_STAGES = Registry(
     "rubix_like.paint_stages",
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
-        "lines": "rubix_like.forward.sources.lines:AbstractLines",
-        "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
-        "agn": "rubix_like.forward.sources.nebulae:AbstractNarrowLines",
+        "lines": "rubix_like.forward.sources.lines:SectionLines",
+        "nebulae": "rubix_like.forward.sources.nebulae:Nebulae",
+        "agn": "rubix_like.forward.sources.nebulae:NarrowLines",
     },
     needs=("kind", "plan", "build"),
 )

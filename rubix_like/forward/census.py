@@ -1,9 +1,9 @@
 """What planning needs to know of a galaxy's particles: counts, sums and extremes, taken part by part and joined."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -70,29 +70,14 @@ class Census:
 
     def joined(self, other: "Census") -> "Census":
         """The census of the particles of both."""
-        return Census(
-            n_stars=self.n_stars + other.n_stars,
-            sums=self.sums.joined(other.sums),
-            sample=self.sample.joined(other.sample),
-            fast=self.fast.joined(other.fast),
-            lengths=self.lengths.joined(other.lengths),
-            n_without_mass=self.n_without_mass + other.n_without_mass,
-            n_older=self.n_older + other.n_older,
-            n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
-            gas=_joined(self.gas, other.gas),
-            gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
-            young=_joined(self.young, other.young),
-            crowding=_joined(self.crowding, other.crowding),
-            line_light=self.line_light + other.line_light,
-        )
+        return Census(*(_joined(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)))
 
 
-Joins = TypeVar("Joins", FastParticles, Lengths, Crowding)
-
-
-def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
-    """Both joins as one; None where there are none."""
-    return other if one is None else one if other is None else one.joined(other)
+def _joined(one: Any, other: Any) -> Any:
+    """Both numbers or counts as one; the one that is there where the other is None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other if isinstance(one, int | float) else one.joined(other)
 
 
 @named_arguments
@@ -122,20 +107,17 @@ def count_particles(
     counts = team.each(count)
     n_stars = sum(team.exchange(lambda: counts[0].n_stars))
     every = team.exchange(lambda: [count.among(n_stars) for count in counts])
-    return [
-        _checked(reduce(Census.joined, counts), rule)
-        for counts, rule in zip(zip(*every, strict=True), rules, strict=True)
-    ]
-
-
-def _checked(census: Census, rules: "CensusRules") -> Census:
-    if not census.n_stars:
-        raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
-    if not (census.sums.mass > 0 or census.line_light > 0):
-        raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
-    if census.gas is not None and census.gas.number:
-        return census
-    return replace(census, gas=None if rules.weight in (None, "mass") else FastParticles.at_rest())
+    found = []
+    for counts, rule in zip(zip(*every, strict=True), rules, strict=True):
+        census = reduce(Census.joined, counts)
+        if not census.n_stars:
+            raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
+        if not (census.sums.mass > 0 or census.line_light > 0):
+            raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
+        if census.gas is None or not census.gas.number:
+            census = replace(census, gas=None if rule.weight in (None, "mass") else FastParticles.at_rest())
+        found.append(census)
+    return found
 
 
 GasWeight = Literal["mass", "star_formation_rate", "central mass"]
@@ -206,31 +188,12 @@ class Brightness(NamedTuple):
         return self.template[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
 
 
-class _Ionising(NamedTuple):
-    """The stars that ionise gas: up to an age (log10 yr), as bright as they have photons."""
-
-    oldest: float
-    photons: Brightness
-
-    @staticmethod
-    def build(config: RunConfig, resolved: Resolved) -> "_Ionising | None":
-        """None where the run paints no nebulae around stars; raises ConfigError for a library without their light."""
-        nebular, painted = config.nebular, {source.name for source in resolved.pipeline.paint}
-        if nebular is None or nebular.source != "stars" or NEBULAE not in painted:
-            return None
-        library = resolved.library
-        nodes = np.asarray(library.log_age), np.asarray(library.metallicity)
-        return _Ionising(float(np.log10(nebular.oldest * 1e6)), Brightness(*nodes, ionising_photons(library)))
-
-    def among(self, config: RunConfig, stars: Stars) -> FastParticles:
-        """How fast they are among some stars."""
-        young = jax.tree.map(lambda leaf: leaf[np.asarray(stars.log_age) <= self.oldest], stars)
-        velocity = np.asarray(young.velocity, dtype=np.float64)
-        return FastParticles.of(velocity, speeds(config, young), self.photons.of(young))
-
-
 class CensusRules(NamedTuple):
-    """What a run counts of single particles: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
+    """What a run counts of single particles: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas.
+
+    `ionising`: the log10 age up to which stars ionise gas, and how bright they are in photons; None where the run
+    paints no nebulae around stars.
+    """
 
     config: RunConfig
     resolved: Resolved
@@ -239,12 +202,16 @@ class CensusRules(NamedTuple):
     widest: float
     losvd: float
     weight: GasWeight | None
-    ionising: _Ionising | None
+    ionising: tuple[float, Brightness] | None
 
     @staticmethod
     def build(config: RunConfig, resolved: Resolved) -> "CensusRules":
         """The rules of a run; raises ConfigError for a library without the light that its nebulae need."""
-        products = config.products
+        products, nebular, library, ionising = config.products, config.nebular, resolved.library, None
+        painted = {source.name for source in resolved.pipeline.paint}
+        if nebular is not None and nebular.source == "stars" and NEBULAE in painted:
+            nodes = np.asarray(library.log_age), np.asarray(library.metallicity)
+            ionising = float(np.log10(nebular.oldest * 1e6)), Brightness(*nodes, ionising_photons(library))
         limit = None if products is None or products.losvd is None else products.losvd.limit
         scale = resolved.arcsec_per_kpc
         may_smooth = config.engine.deposit in ("smoothed", AUTO)
@@ -256,36 +223,40 @@ class CensusRules(NamedTuple):
             widest=allowed_length(config.engine, config.instrument, scale) if may_smooth else np.inf,
             losvd=np.inf if limit is None else limit,
             weight=gas_weight(config, resolved),
-            ionising=_Ionising.build(config, resolved),
+            ionising=ionising,
         )
 
     def census(self, galaxy: Galaxy) -> Census:
         """The census of one slab."""
+        config, resolved, young, crowding = self.config, self.resolved, None, None
         stars, (gas, gas_lengths) = _real(galaxy.stars), self._gas(galaxy.gas)
-        birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
+        birth_mass = np.asarray(stars.initial_mass, dtype=np.float64)
+        if self.ionising is not None:
+            oldest, photons = self.ionising
+            chosen = jax.tree.map(lambda leaf: leaf[np.asarray(stars.log_age) <= oldest], stars)
+            young = self._fast(chosen, photons.of(chosen))
+        if config.engine.deposit == AUTO and paints_stars(resolved.pipeline):
+            position = np.asarray(stars.position)
+            crowding = Crowding.of(position, config.instrument, resolved.pipeline, resolved.arcsec_per_kpc)
         return Census(
             n_stars=len(birth_mass),
             sums=ParticleSums.of(vars(stars), None if galaxy.gas is None else vars(galaxy.gas)),
-            sample=StarSample.of(_no_stars() if self.config.resolved_align == "none" else stars),
-            fast=FastParticles.of(velocity, speeds(self.config, stars), self.brightness.of(stars)),
+            sample=StarSample.of(_no_stars() if config.resolved_align == "none" else stars),
+            fast=self._fast(stars, self.brightness.of(stars)),
             lengths=Lengths.of(stars, self.widest),
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum((np.asarray(stars.log_age) > self.oldest) & (birth_mass > 0))),
-            n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
+            n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(config, stars) > self.losvd)),
             gas=gas,
             gas_lengths=gas_lengths,
-            young=None if self.ionising is None else self.ionising.among(self.config, stars),
-            crowding=self._crowding(stars),
+            young=young,
+            crowding=crowding,
             line_light=0.0 if stars.line_light is None else float(np.sum(stars.line_light, dtype=np.float64)),
         )
 
-    def _crowding(self, stars: Stars) -> Crowding | None:
-        """How many stars share a resolution element, where the deposit depends on it."""
-        resolved = self.resolved
-        if self.config.engine.deposit != AUTO or not paints_stars(resolved.pipeline):
-            return None
-        position, scale = np.asarray(stars.position), resolved.arcsec_per_kpc
-        return Crowding.of(position, self.config.instrument, resolved.pipeline, scale)
+    def _fast(self, particles: Stars | Gas, brightness: Float[ndarray, " particle"]) -> FastParticles:
+        velocity = np.asarray(particles.velocity, dtype=np.float64)
+        return FastParticles.of(velocity, speeds(self.config, particles), brightness)
 
     def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:
         """How fast and how wide gas with any of the weight is; None where nothing reads gas, or there is none.
@@ -302,9 +273,8 @@ class CensusRules(NamedTuple):
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
         own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)
-        velocity = np.asarray(own.velocity, dtype=np.float64)
-        fast = FastParticles.of(velocity, speeds(self.config, own), brightness[brightness > 0])
-        return fast, Lengths.of(gas if gas.smoothing_length is None else own, self.widest)
+        lengths = Lengths.of(gas if gas.smoothing_length is None else own, self.widest)
+        return self._fast(own, brightness[brightness > 0]), lengths
 
 
 def log_universe_age(config: RunConfig) -> float:

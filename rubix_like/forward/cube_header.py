@@ -64,7 +64,7 @@ def describe_run(
     entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
     element = "spaxel" if setup.instrument.fibres is None else "fibre"
     named = () if config.systematics is None else config.systematics.names
-    entries |= _nebular_entries(setup) | _agn_entries(setup)
+    entries |= _nebular_entries(setup)
     entries |= describe_noise(config.noise, element, sky_errors="sky_residual" in named)
     if config.systematics is not None:
         entries |= {"systematics": ", ".join(named), "systematics_seed": config.systematics.seed}
@@ -143,37 +143,28 @@ def setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
     """Entries from the configuration and the plan."""
     config = setup.config
     observation, instrument = config.observation, config.instrument
+    reasons = [source.reason for source in setup.sources.values()]
+    if len(set(reasons)) > 1:
+        reasons = [f"{name}: {reason}" for name, reason in zip(setup.sources, reasons, strict=True)]
+    names = ("ra", "dec", "field_angle", "redshift", "inclination", "position_angle")
     return {
+        **{name: getattr(observation, name) for name in names},
         "configuration": config.output.configuration,
         "telescope": instrument.telescope,
         "instrument": instrument.label,
-        "ra": observation.ra,
-        "dec": observation.dec,
-        "field_angle": observation.field_angle,
-        "redshift": observation.redshift,
         "luminosity_distance": setup.luminosity_distance,
         "cosmology": observation.cosmology if observation.distance is None else "explicit distance",
         "align": config.resolved_align,
-        "inclination": observation.inclination,
-        "position_angle": observation.position_angle,
         "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
         "lsf_not_of": ", ".join(setup.narrower) or None,
         "pipeline": setup.pipeline.name,
         "method": plan.method,
-        "method_reason": _reasons(setup),
+        "method_reason": "; ".join(dict.fromkeys(reasons)),
         "deposit": plan.deposit,
         "deposit_reason": setup.deposit_reason,
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
-
-
-def _reasons(setup: Setup) -> str:
-    """Why each source is painted by its method."""
-    found = {name: plan.reason for name, plan in setup.sources.items()}
-    if len(set(found.values())) == 1:
-        return next(iter(found.values()))
-    return "; ".join(f"{name}: {reason}" for name, reason in found.items())
 
 
 def _library_entries(setup: Setup) -> dict[str, str]:
@@ -183,96 +174,46 @@ def _library_entries(setup: Setup) -> dict[str, str]:
     return {"ssp_library": setup.library.name, "ssp_citation": setup.library.citation}
 
 
-def _slope(dust: DustSettings | ParticleDustSettings) -> float | None:
-    """The slope of the curve, where it has one."""
-    return find_curve(dust.curve).slope if dust.slope is None else dust.slope
-
-
-def _dust_entries(setup: Setup) -> dict[str, str | int | float | None]:
+def _dust_entries(setup: Setup) -> dict[str, MetaValue]:
     """The dust that the light went through: none where the pipeline has no stage or field for it."""
-    dust, screen = setup.config.dust, setup.config.screen
-    entries: dict[str, str | int | float | None] = {}
+    dust, screen, entries = setup.config.dust, setup.config.screen, dict[str, MetaValue]()
     if screen is not None and setup.pipeline.has_cube_stage("dust"):
-        entries |= {
-            "dust_a_v": screen.a_v,
-            "dust_r_v": screen.resolved_r_v,
-            "dust_curve": screen.curve,
-            "dust_slope": _slope(screen),
-            "dust_place": screen.place,
-        }
+        entries = {"dust_a_v": screen.a_v, "dust_place": screen.place, **_curve_entries(screen, "dust")}
     if isinstance(dust, ParticleDustSettings) and setup.pipeline.has_field(DUST_COLUMN):
-        entries |= {
-            "dust_kind": dust.kind,
-            "dust_gas_curve": dust.curve,
-            "dust_gas_r_v": dust.resolved_r_v,
-            "dust_gas_slope": _slope(dust),
-            "dust_to_metal": dust.dust_to_metal,
-            "dust_opacity": dust.opacity,
-            "dust_cold": dust.cold,
-            "dust_hot": dust.hot_dust,
-            "dust_a_v_birth": dust.a_v_birth,
-            "dust_birth_age": dust.birth_age,
-            "dust_largest": dust.largest,
-            "dust_cells": dust.cells,
-        }
+        names = ("kind", "opacity", "cold", "a_v_birth", "birth_age", "largest", "cells")
+        entries |= _curve_entries(dust, "dust_gas") | {f"dust_{name}": getattr(dust, name) for name in names}
+        entries |= {"dust_to_metal": dust.dust_to_metal, "dust_hot": dust.hot_dust}
         if dust.has_birth_clouds:
             entries |= {"dust_birth_curve": dust.resolved_birth_curve}
             entries |= {} if dust.birth_slope is None else {"dust_birth_slope": dust.birth_slope}
     return entries
 
 
-def _nebular_entries(setup: Setup) -> dict[str, str | float | None]:
-    """How the gas shines: none where the pipeline does not paint it."""
-    nebular = setup.config.nebular
-    if nebular is None or NEBULAE not in setup.sources:
-        return {}
-    return {
-        "nebular_table": nebular.table,
-        "nebular_source": nebular.source,
-        "nebular_log_u": nebular.log_u.at_solar,
-        "nebular_log_u_slope": nebular.log_u.slope,
-        "nebular_log_pressure": nebular.log_pressure,
-        "nebular_escape_fraction": nebular.escape_fraction,
-        "nebular_dust_fraction": nebular.dust_fraction,
-        "nebular_velocity_dispersion": nebular.velocity_dispersion,
-        "nebular_diffuse_fraction": None if nebular.diffuse is None else nebular.diffuse.fraction,
-    }
+def _curve_entries(dust: DustSettings | ParticleDustSettings, prefix: str) -> dict[str, MetaValue]:
+    """A curve, its R(V), and its slope where it has one."""
+    slope = find_curve(dust.curve).slope if dust.slope is None else dust.slope
+    return {f"{prefix}_curve": dust.curve, f"{prefix}_r_v": dust.resolved_r_v, f"{prefix}_slope": slope}
 
 
-def _agn_entries(setup: Setup) -> dict[str, str | float | None]:
-    """The active nucleus, and how the gas shines that it ionises: none where the pipeline does not paint it."""
-    nebular = setup.config.nebular
-    if nebular is None or nebular.agn is None or AGN not in setup.sources:
-        return {}
-    own = nebular.agn
-    return {
-        "agn_table": own.table,
-        "agn_log_luminosity": own.log_luminosity,
-        "agn_radius": own.radius,
-        "agn_covering_fraction": own.covering_fraction,
-        "agn_log_u": own.log_u,
-        "agn_log_pressure": own.log_pressure,
-        "agn_log_peak_energy": own.log_peak_energy,
-        "agn_oxygen_abundance": own.oxygen_abundance,
-        "agn_velocity_dispersion": own.velocity_dispersion,
-    }
+def _nebular_entries(setup: Setup) -> dict[str, MetaValue]:
+    """How gas shines around stars and around an active nucleus: none of what the pipeline does not paint."""
+    nebular, entries = setup.config.nebular, dict[str, MetaValue]()
+    if nebular is not None and NEBULAE in setup.sources:
+        names = ("table", "source", "log_pressure", "escape_fraction", "dust_fraction", "velocity_dispersion")
+        entries = {f"nebular_{name}": getattr(nebular, name) for name in names}
+        entries |= {"nebular_log_u": nebular.log_u.at_solar, "nebular_log_u_slope": nebular.log_u.slope}
+        entries["nebular_diffuse_fraction"] = None if nebular.diffuse is None else nebular.diffuse.fraction
+    if nebular is not None and nebular.agn is not None and AGN in setup.sources:
+        entries |= {f"agn_{name}": value for name, value in nebular.agn}
+    return entries
 
 
-def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
-    entries: dict[str, str | int | float | None] = {
-        "galaxy_reader": info.reader,
-        "galaxy_source": info.source,
-        "galaxy_simulation": info.simulation,
-        "galaxy_redshift": info.redshift,
-        "galaxy_cosmology": info.cosmology,
-        "galaxy_initial_mass": info.initial_mass,
-        "galaxy_ages": info.ages,
-        "galaxy_metallicities": info.metallicities,
-        "galaxy_velocities": info.velocities,
-        "galaxy_smoothing_length": info.smoothing_length or None,
-        "galaxy_stars": info.n_stars,
-        "galaxy_gas": info.n_gas,
-    }
+def _galaxy_entries(info: GalaxyInfo) -> dict[str, MetaValue]:
+    names = ("reader", "source", "simulation", "redshift", "cosmology")
+    names += ("initial_mass", "ages", "metallicities", "velocities")
+    entries: dict[str, MetaValue] = {f"galaxy_{name}": getattr(info, name) for name in names}
+    entries |= {"galaxy_smoothing_length": info.smoothing_length or None}
+    entries |= {"galaxy_stars": info.n_stars, "galaxy_gas": info.n_gas}
     for name, vector in (("center_kpc", info.center), ("bulk_velocity_km_s", info.bulk_velocity)):
         if vector is not None:
             entries[f"galaxy_{name}"] = " ".join(f"{value:.8g}" for value in vector)
@@ -344,7 +285,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
             f"pipeline.cube: expected one 'degrade_lsf' (each starts from the instrument's line spread), got "
             f"{len(widths)}; keep the widest"
         )
-    aligned = [] if planned.alignment is None else [planned.alignment.meta]
+    aligned = [] if setup.alignment is None else [setup.alignment.meta]
     notes = as_notes((*planned.notes, *(note for stage in stages for note in stage.notes)))
     return Header(
         bins=bins,
@@ -375,6 +316,7 @@ def _fibres(planned: Planned) -> FibreFrame | None:
 def _stage_reports(planned: Planned) -> list[StageReport]:
     """The reports of the stages on the cube; raises ConfigError for one that reports something else."""
     instrument, found = planned.setup.instrument, []
+    of_run = setting_entries(planned.setup, planned.plan).keys()
     for name, stage in zip(planned.tables.cube_names, planned.tables.cube, strict=True):
         call, per_bin = f"stage '{name}': `report`", (instrument.bins.n_wave,)
         with plug_in_named(call, stage):
@@ -386,7 +328,7 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
             widths = np.asarray(report.lsf_fwhm)
             good = np.isfinite(widths) & (widths >= 0)
             require(good, widths, f"{call}: StageReport.lsf_fwhm", "finite widths >= 0", "give the FWHM in Angstrom")
-        taken = sorted(setting_entries(planned.setup, planned.plan).keys() & report.meta.keys())
+        taken = sorted(of_run & report.meta.keys())
         if taken:
             raise ConfigError(f"{call} must not give the entry '{taken[0]}' of the header, which is the run's")
         found.append(report)

@@ -33,7 +33,6 @@ from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene, without_impossible
-from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.bin_split import WHOLE, padded, wave_specs
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, UsedFirst, replicated
 
@@ -217,7 +216,8 @@ def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: Ab
 def _view(source: AbstractSource, scene: Scene, grid: SpaxelGrid) -> View:
     """The painter's view of a source's scene on a grid."""
     place = grid.weights(scene.position, scene.smoothing_length, source.kind)
-    return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place)
+    coordinates = tuple(scene.coordinates[name] for name in source.painter.axes.coordinate_names)
+    return View(scene.amount, coordinates, scene.v_los, *place)
 
 
 def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
@@ -226,10 +226,6 @@ def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scen
     for number in range(len(tables.scene)):
         scene = tables.scene_after(number, scene, parameters)
     return scene
-
-
-def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
-    return tuple(scene.coordinates[name] for name in axes.coordinate_names)
 
 
 def kinds_of_sums(tables: Tables, partial: Partial) -> list[Sum]:

@@ -36,10 +36,11 @@ from rubix_like.forward.model import Group, Observed, PassInputs, Voxels, lay_ou
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
-from rubix_like.forward.planning import call_notes, plan_layout, plan_run
-from rubix_like.forward.products.maps import make_maps
+from rubix_like.forward.planning import plan_layout, plan_run
+from rubix_like.forward.products.product import make_maps
 from rubix_like.forward.programs import Signature, compiled_observe, compiled_together, observe_slabs
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
+from rubix_like.forward.run_notes import call_notes
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -180,10 +181,13 @@ class Pipeline(eqx.Module):
         layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
+        noise, noise_key = config.noise, None
+        if noise is not None or config.systematics is not None:
+            noise_key = jax.random.key(0 if noise is None else noise.seed)
         return cls(
             tables=put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
-            noise_key=_random_key(config),
+            noise_key=noise_key,
             plan=planned.plan,
             layout=layout,
             frame=make_frame(planned, info),
@@ -517,25 +521,17 @@ class Pipeline(eqx.Module):
         )
 
 
-def _random_key(config: RunConfig) -> PRNGKeyArray | None:
-    """The key of noise and systematic errors; None of a run without either."""
-    if config.noise is not None:
-        return jax.random.key(config.noise.seed)
-    return None if config.systematics is None else jax.random.key(0)
-
-
 def planned_alike(one: RunConfig, other: RunConfig) -> bool:
     """Whether two configurations differ, if at all, in how far and where to the galaxy is turned, and in its offset:
     parameters that nothing is planned by, as long as there are angles in both or in neither."""
-    return _without_pose(one) == _without_pose(other)
 
+    def without_pose(config: RunConfig) -> RunConfig:
+        observation = config.observation
+        angles = {name: getattr(observation, name) for name in ("inclination", "position_angle")}
+        same = {name: None if angle is None else 0.0 for name, angle in angles.items()} | {"offset": (0.0, 0.0)}
+        return config.model_copy(update={"observation": observation.model_copy(update=same)})
 
-def _without_pose(config: RunConfig) -> RunConfig:
-    """The configuration with every angle at 0."""
-    observation = config.observation
-    angles = {name: getattr(observation, name) for name in ("inclination", "position_angle")}
-    same = {name: None if angle is None else 0.0 for name, angle in angles.items()} | {"offset": (0.0, 0.0)}
-    return config.model_copy(update={"observation": observation.model_copy(update=same)})
+    return without_pose(one) == without_pose(other)
 
 
 def _unpickled(
@@ -544,17 +540,13 @@ def _unpickled(
     noise_key: PRNGKeyArray | None,
     plan: Plan,
     layout: DeviceLayout,
-    frame: Header,
-    others: tuple[Pipeline, ...],
-    name: str,
-    groups: tuple[tuple[str, ...], ...],
-    together: tuple[bool, ...],
+    *others: Any,
 ) -> Pipeline:
     """A pipeline on the devices of this process; raises ConfigError where JAX has no 64-bit numbers for it."""
     _check_numbers(plan.dtype)
     placed = put(tables, layout.shardings(table_specs(tables, layout)))
     leaves = jax.tree.map(jnp.asarray, parameters)
-    return Pipeline(placed, leaves, noise_key, plan, layout, frame, others, name, groups, together)
+    return Pipeline(placed, leaves, noise_key, plan, layout, *others)
 
 
 def separate_observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
@@ -592,7 +584,7 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
     groups: list[list[Pipeline]] = []
     for pipeline in pipelines:
         for group in groups:
-            if paints_together([group[0], pipeline]):
+            if _seen_alike(group[0], pipeline) and any(_sources_together((group[0], pipeline))):
                 group.append(pipeline)
                 break
         else:
@@ -602,16 +594,11 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
     ]
 
 
-def paints_together(pipelines: Sequence[Pipeline]) -> bool:
-    """Whether pipelines see their particles alike, on the same grid and by the same parameters, and one pass over the
-    particles of some source paints the light of all."""
-    first = pipelines[0]
-    if any(pipeline.mesh != first.mesh or pipeline.pointings != first.pointings for pipeline in pipelines):
+def _seen_alike(one: Pipeline, other: Pipeline) -> bool:
+    """Whether two pipelines see their particles alike, on the same grid and by the same parameters."""
+    if one.mesh != other.mesh or one.pointings != other.pointings:
         return False
-    common = _seen_in_common(first)
-    if not all(eqx.tree_equal(common, _seen_in_common(pipeline)) for pipeline in pipelines[1:]):
-        return False
-    return any(_sources_together(pipelines))
+    return bool(eqx.tree_equal(_seen_in_common(one), _seen_in_common(other)))
 
 
 def _sources_together(pipelines: Sequence[Pipeline]) -> tuple[bool, ...]:
@@ -646,7 +633,14 @@ def plan_together(
         return named_pipeline(pipeline, name)
 
     pipelines = {name: plan(name, objects) for name, objects in resolved.items()}
-    steps = [_velocity_steps(pipeline) for pipeline in pipelines.values()]
+    steps = [
+        {
+            source: float(painted.painter.nodes.step)
+            for source, painted in zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
+            if isinstance(painted.painter, BasisPainter)
+        }
+        for pipeline in pipelines.values()
+    ]
     finest = {
         source: min(step[source] for step in steps) for source in steps[0] if all(source in step for step in steps)
     }
@@ -654,14 +648,6 @@ def plan_together(
         if any(step[source] > nodes for source, nodes in finest.items()):
             pipelines[name] = plan(name, dataclasses.replace(resolved[name], velocity_steps=finest))
     return pipelines
-
-
-def _velocity_steps(pipeline: Pipeline) -> dict[str, float]:
-    """Distance between the velocity nodes (km/s) of each source that method `basis` paints."""
-    sources = zip(pipeline.plan.sources, pipeline.tables.paint, strict=True)
-    return {
-        name: float(source.painter.nodes.step) for name, source in sources if isinstance(source.painter, BasisPainter)
-    }
 
 
 _OF_DETECTOR = ("instrument", "noise", "systematics")
@@ -767,35 +753,30 @@ class PipelineGroup(NamedTuple):
         chosen, keys = zip(*(pipeline.chosen() for pipeline in self.pipelines), strict=True)
         return PassInputs(tuple(pipeline.tables for pipeline in self.pipelines), chosen, keys, {})
 
-    def arguments(self, galaxy: Galaxy) -> tuple[Any, ...]:
-        """The arguments of the program: tables, parameters, the galaxy placed on the mesh, noise keys."""
-        first, inputs = self.pipelines[0], self.inputs()
-        galaxy = as_dtype(galaxy, first.plan.dtype)
-        for tables in inputs.tables:
-            check_lengths_within_plan(tables, galaxy)
-        return inputs.tables, inputs.parameters, shard(galaxy, first.mesh), inputs.keys
-
-    def compiled(self, tables: Any, parameters: Any, placed: Galaxy, keys: Any) -> Any:  # noqa: ARG002
-        """The jitted function of such `arguments`, which returns what each observation sees."""
-        return compiled_together(self.group, Signature.of(tables, placed))
-
     def lower(self, galaxy: Galaxy) -> Any:
         """The lowered computation for a galaxy of this size; of one observation, that of its pipeline."""
-        program = self._program
-        arguments: tuple[Any, ...] = program.arguments(galaxy)
-        return program.compiled(*arguments).lower(*arguments)
+        program, arguments = self._program(galaxy)
+        return program.lower(*arguments)
 
     def observed(self, galaxy: Galaxy, compiled: Any = None) -> tuple[Observed, ...]:
         """What each observation sees, by what `lower` gave, compiled (None: by what this process has compiled)."""
-        program = self._program
-        arguments: tuple[Any, ...] = program.arguments(galaxy)
-        found = (compiled or program.compiled(*arguments))(*arguments)
-        return found if program is self else (found,)
+        program, arguments = self._program(galaxy)
+        found = (compiled or program)(*arguments)
+        return found if len(self.pipelines) > 1 else (found,)
 
-    @property
-    def _program(self) -> "Pipeline | PipelineGroup":
-        """The pipeline of a group of one, which shares what was compiled for its calls."""
-        return self if len(self.pipelines) > 1 else self.pipelines[0]
+    def _program(self, galaxy: Galaxy) -> tuple[Any, tuple[Any, ...]]:
+        """The jitted function, and its arguments: tables, parameters, the galaxy placed on the mesh, noise keys. Those
+        of a group of one are its pipeline's, which shares what was compiled for its calls."""
+        first = self.pipelines[0]
+        if len(self.pipelines) == 1:
+            arguments = first.arguments(galaxy)
+            return first.compiled(*arguments), arguments
+        inputs, galaxy = self.inputs(), as_dtype(galaxy, first.plan.dtype)
+        for tables in inputs.tables:
+            check_lengths_within_plan(tables, galaxy)
+        placed = shard(galaxy, first.mesh)
+        program = compiled_together(self.group, Signature.of(inputs.tables, placed))
+        return program, (inputs.tables, inputs.parameters, placed, inputs.keys)
 
 
 def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:

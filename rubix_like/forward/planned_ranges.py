@@ -1,12 +1,9 @@
 """The values of parameters that a plan holds: the widest PSF of its margin, the narrowest lines of its nodes."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.engine.lines.line_plan import LineMap
@@ -25,49 +22,37 @@ _USUAL_EXCESS = 0.01
 """Of the widest class by which particles may be wider, such as those of finite differences."""
 
 
-class PlannedRange(NamedTuple):
-    """A parameter's value, and those from `least` to `most` that a plan holds; `words` on what the ends are.
+def _expect_between(
+    name: str,
+    unit: str,
+    value: Float[ndarray, "..."],
+    least: Float[ndarray, "..."],
+    most: Float[ndarray, "..."],
+    words: str,
+    setting: str,
+    beside: str = "",
+) -> None:
+    """Raise ConfigError for a parameter's value outside of those that a plan holds; `words` on what the ends are.
 
     `setting`: the key that such a value is planned by; `beside`: other parameters that the ends depend on.
     """
-
-    name: str
-    unit: str
-    value: Float[ndarray, "..."]
-    least: Float[ndarray, "..."]
-    most: Float[ndarray, "..."]
-    words: str
-    setting: str
-    beside: str = ""
-
-    def check(self) -> None:
-        """Raise ConfigError for a value outside."""
-        value, least, most = np.broadcast_arrays(*map(np.atleast_1d, (self.value, self.least, self.most)))
-        low, high = value < least, value > most
-        if low.any() or high.any():
-            expected = f"at least {_first(least, low)}" if low.any() else f"at most {_first(most, high)}"
-            got = _first(value, low if low.any() else high)
-            raise ConfigError(
-                f"parameters['{self.name}']: expected {expected} {self.unit}{self.beside} ({self.words}), got "
-                f"{got}; plan a pipeline for it (rl.Pipeline.from_config with {self.setting} of {got} {self.unit}"
-                f"{self.beside}), or call rl.simulate or rl.log_posterior, which plan for their priors, with wider ones"
-            )
-
-
-def _first(values: Float[ndarray, "..."], where: Bool[ndarray, "..."]) -> str:
-    return f"{values[where][0]:.4g}"
+    value, least, most = np.broadcast_arrays(*map(np.atleast_1d, (value, least, most)))
+    low, high = value < least, value > most
+    if low.any() or high.any():
+        expected = f"at least {least[low][0]:.4g}" if low.any() else f"at most {most[high][0]:.4g}"
+        got = f"{value[low if low.any() else high][0]:.4g}"
+        raise ConfigError(
+            f"parameters['{name}']: expected {expected} {unit}{beside} ({words}), got {got}; plan a pipeline for it "
+            f"(rl.Pipeline.from_config with {setting} of {got} {unit}{beside}), or call rl.simulate or "
+            f"rl.log_posterior, which plan for their priors, with wider ones"
+        )
 
 
 def check_within_plan(tables: Tables, parameters: Parameters) -> None:
     """Raise ConfigError for parameters beyond what a pipeline is planned for; traced ones pass."""
-    for planned in _ranges(tables, parameters):
-        planned.check()
-
-
-def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
     for stage in tables.cube:
         if isinstance(stage, PSFStage | FibreStage) and stage.psf is not None and stage.psf.image is None:
-            yield from _of_psf(stage.psf, stage.field, parameters)
+            _check_psf(stage.psf, stage.field, parameters)
     found = _line_maps(tables, parameters)
     if not found:
         return
@@ -77,7 +62,7 @@ def _ranges(tables: Tables, parameters: Parameters) -> Iterator[PlannedRange]:
     names = dict(zip(marks, parameters.named(), strict=True))
     for lines, named in zip(found, _line_maps(tables, jax.tree.unflatten(structure, marked)), strict=True):
         if not is_traced(named):
-            yield from _of_lines(lines, names.get(float(named.velocity_dispersion)))
+            _check_lines(lines, names.get(float(named.velocity_dispersion)))
 
 
 def _line_maps(tables: Tables, parameters: Parameters) -> list[LineMap]:
@@ -87,15 +72,15 @@ def _line_maps(tables: Tables, parameters: Parameters) -> list[LineMap]:
     return [leaf for leaf in leaves if isinstance(leaf, LineMap)]
 
 
-def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterator[PlannedRange]:
-    """The widths (arcsec) whose light the painted margin holds, at every place of the field."""
+def _check_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> None:
+    """Expect widths (arcsec) whose light the painted margin holds, at every place of the field."""
     widths, (psf, field) = psf_widths(parameters), own_copy((psf, field))
     if is_traced((psf, field, widths)):
         return
     width, slope = (1.0, 1.0) if field is None else (np.asarray(field.width), np.asarray(field.beta))
     beta = None if widths.beta is None else np.asarray(1.0 + (np.asarray(widths.beta) - 1.0) * slope)
     most = np.asarray(psf.widest(beta) / width)
-    yield PlannedRange(
+    _expect_between(
         name="instrument.psf.fwhm",
         unit="arcsec",
         value=np.asarray(widths.fwhm),
@@ -107,14 +92,14 @@ def _of_psf(psf: PSF, field: FieldPSF | None, parameters: Parameters) -> Iterato
     )
 
 
-def _of_lines(lines: LineMap, name: str | None) -> Iterator[PlannedRange]:
-    """The velocity_dispersion (km/s) of lines that the velocity nodes resolve; `name`: of the parameter that it is."""
+def _check_lines(lines: LineMap, name: str | None) -> None:
+    """Expect a velocity_dispersion (km/s) of lines that the velocity nodes resolve; `name`: of the parameter."""
     value, least = own_copy((lines.velocity_dispersion, lines.narrowest))
     if name is None or is_traced((value, least)):
         return
     words = "the narrowest lines that the velocity nodes of method 'basis' are planned for"
-    least_of_32_bits = np.asarray(least) * (1 - 1e-5)
-    yield PlannedRange(name, "km/s", np.asarray(value), least_of_32_bits, np.asarray(np.inf), words, name)
+    least_of_32_bits = np.asarray(np.asarray(least) * (1 - 1e-5))
+    _expect_between(name, "km/s", np.asarray(value), least_of_32_bits, np.asarray(np.inf), words, name)
 
 
 def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
@@ -123,7 +108,9 @@ def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
     Traced ones pass, those of several processes, and all where `engine.smoothing.largest` limits the classes.
     """
     widths = tables.grid.widths
-    if widths is None or widths.is_limited or is_traced((tables, galaxy)) or not _is_of_this_process(galaxy):
+    if widths is None or widths.is_limited or is_traced((tables, galaxy)):
+        return
+    if not all(leaf.is_fully_addressable for leaf in jax.tree.leaves(galaxy) if isinstance(leaf, jax.Array)):
         return
     most = float(own_copy(widths.longest / tables.arcsec_per_kpc)) * (1 + _USUAL_EXCESS)
     for source in tables.paint:
@@ -139,7 +126,3 @@ def check_lengths_within_plan(tables: Tables, galaxy: Galaxy) -> None:
                 f"planned for), got {longest:.4g}; plan a pipeline for this galaxy (rl.Pipeline.from_config(config, "
                 f"galaxy))"
             )
-
-
-def _is_of_this_process(tree: object) -> bool:
-    return all(leaf.is_fully_addressable for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))

@@ -10,7 +10,7 @@ from test_nebulae import forming_gas, stars_of
 
 from rubix_like import load_nebular, load_ssp
 from rubix_like.extend import fixed
-from rubix_like.forward.sources.nebulae import RatePhotons, StarPhotons, of_constant_rate
+from rubix_like.forward.sources.nebulae import MeanPhotons, StarPhotons, of_constant_rate
 
 
 @eqx.filter_jit
@@ -51,7 +51,7 @@ def test_gas_makes_the_photons_of_a_constant_rate(library):
     edges = np.linspace(0.0, 3e7, 4001)
     stars = stars_of(np.log10(0.5 * (edges[1:] + edges[:-1])), np.diff(edges))
     expected = np.asarray(photons_of(StarPhotons.build(library, 30.0), stars)).sum()
-    assert float(photons_of(RatePhotons.build(library, 30.0), forming_gas())[0]) == pytest.approx(expected, rel=1e-3)
+    assert float(photons_of(MeanPhotons.build(library, 30.0), forming_gas())[0]) == pytest.approx(expected, rel=1e-3)
 
 
 def test_tables_of_ages_are_averaged_over_the_photons(library):

@@ -252,7 +252,7 @@ def test_few_spaxels_at_a_time_sum_the_same_in_less_memory(differentiated, monke
     tables, parameters, galaxy, _ = arguments
 
     def painted(stars):
-        return paint_products(pipeline.plan, tables, parameters, {}, (stars, stars))[0]
+        return paint_products(pipeline.plan, tables, parameters, {}, (stars, stars))[0].values
 
     def slope(stars):
         pattern = jnp.cos(jnp.arange(np.prod(shape), dtype="float32")).reshape(shape)

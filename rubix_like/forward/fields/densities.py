@@ -1,6 +1,5 @@
 """Fields of surface density, and the cover of an active nucleus by gas."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from rubix_like.forward.products.star_maps import MassNow
 from rubix_like.forward.sources.source import Kind, ReaderWords, agn_settings, covered
 from rubix_like.forward.sources.stars import star_coordinates
 from rubix_like.forward.stages.base import refuse_options
-from rubix_like.galaxy.particles import Gas, Stars
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.cosmology import arcsec_per_kpc
 
@@ -58,58 +57,37 @@ class SurfaceDensity(AbstractField):
         return painted_field(sums, grid, self.cells)
 
 
-class AbstractNucleus(AbstractField):
+class Nucleus(AbstractField):
     """The sum, over all particles of a kind, of their parts of the photons of the nucleus in `nebular.agn`.
 
-    The source `agn` reads it, so that the parts add up to all photons; it is one number, without a map.
+    The source `agn` reads it, so that the parts add up to all photons; it is one number, without a map. Gas within
+    `radius` (kpc) has a part by what it covers of the nucleus' sky (`covered`); without a radius each star paints an
+    equal part of a point in the centre.
     """
 
+    radius: Float[Array | ndarray, ""] | None
+    kind: Kind = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
     words: ClassVar[ReaderWords] = ReaderWords(
         "nebular.agn.radius, within which gas absorbs the nucleus' photons", "set nebular.agn.radius: 0, a point"
     )
-    map: ClassVar[tuple[str, str] | None] = None
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractNucleus":
-        """That of the section; no options. Raises ConfigError for a run without `nebular.agn`."""
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Nucleus":
+        """By the section; no options. Raises ConfigError for a run without `nebular.agn`."""
         refuse_options(NUCLEUS, options)
         radius = agn_settings(setup).radius
-        return NuclearGas(np.asarray(radius)) if radius else NuclearPoint()
-
-    @abstractmethod
-    def part(self, particles: Any) -> Float[Array, " particle"]:
-        """The part of each particle, in any unit."""
+        return cls(radius=np.asarray(radius), kind="gas") if radius else cls(radius=None, kind="stars")
 
     def n_cell(self, grid: SpaxelGrid) -> int:  # noqa: ARG002
         """One."""
         return 1
 
     def deposit(self, particles: Any, scene: Scene, grid: SpaxelGrid) -> Parts:  # noqa: ARG002
-        """The part of each particle, in the only cell."""
-        part = self.part(particles) * scene.weight
+        """The part of each particle, in any unit, in the only cell."""
+        every = jnp.ones_like(jnp.asarray(particles.position)[:, 0])
+        part = (every if self.radius is None else covered(particles, jnp.asarray(self.radius))) * scene.weight
         return jnp.zeros((len(part), 1), jnp.int32), part[:, None]
 
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> Float[Array, ""]:  # noqa: ARG002
         """The sum."""
         return sums[0]
-
-
-class NuclearGas(AbstractNucleus):
-    """Of the gas within `radius` (kpc): what it covers of the nucleus' sky (`covered`)."""
-
-    radius: Float[Array | ndarray, ""]
-    kind: ClassVar[Kind] = "gas"
-
-    def part(self, particles: Gas) -> Float[Array, " particle"]:
-        """By mass and distance."""
-        return covered(particles, jnp.asarray(self.radius))
-
-
-class NuclearPoint(AbstractNucleus):
-    """Of all stars alike: each paints an equal part of a point in the centre."""
-
-    kind: ClassVar[Kind] = "stars"
-
-    def part(self, particles: Any) -> Float[Array, " particle"]:
-        """One for each."""
-        return jnp.ones_like(jnp.asarray(particles.position)[:, 0])

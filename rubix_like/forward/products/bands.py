@@ -122,17 +122,22 @@ class BandWeight:
 
 def check_covered(band: Band, library: SSPLibrary, redshift: float) -> None:
     """Raise ConfigError where the library ends within a band (more than 0.1 % of its response lies beyond)."""
-    first, last = np.asarray(library.rest_wavelength)[[0, -1]] * (1 + redshift)
-    grid = np.union1d(band.wavelength, np.clip([first, last], *band.wavelength[[0, -1]]))
-    response = np.interp(grid, band.wavelength, band.response)
-    areas = 0.5 * (response[1:] + response[:-1]) * np.diff(grid)
-    inside = (grid[:-1] >= first) & (grid[1:] <= last)
-    if areas[inside].sum() < _LEAST_COVERED * areas.sum():
+    first, last = map(float, np.asarray(library.rest_wavelength)[[0, -1]] * (1 + redshift))
+    if not _is_within(band, first, last):
         raise ConfigError(
             f"products: expected bands within the SSP library '{library.name}' ({first:.5g}-{last:.5g} Angstrom at "
             f"redshift {redshift:g}), got '{band.name}' ({band.wavelength[0]:.5g}-{band.wavelength[-1]:.5g} Angstrom); "
             f"leave it out, or use a library that reaches further (rubix-like ssp list)"
         )
+
+
+def _is_within(band: Band, first: float, last: float) -> bool:
+    """Whether at most 0.1 % of a band's response lies beyond two wavelengths."""
+    grid = np.union1d(band.wavelength, np.clip([first, last], *band.wavelength[[0, -1]]))
+    response = np.interp(grid, band.wavelength, band.response)
+    areas = 0.5 * (response[1:] + response[:-1]) * np.diff(grid)
+    inside = (grid[:-1] >= first) & (grid[1:] <= last)
+    return bool(areas[inside].sum() >= _LEAST_COVERED * areas.sum())
 
 
 def _integrals(
@@ -168,8 +173,8 @@ def _integrals(
 def filter_image(cube: Cube, name: str) -> Quantity:
     """Mean flux density per Hz of every spaxel (y, x) through a filter, in nJy; NaN where a bin in it is masked.
 
-    f_nu = int F_lambda lambda R dlambda / int (c / lambda) R dlambda (Tokunaga & Vacca 2005, PASP 117, 421, eq. A6),
-    F_lambda being even within a bin. Raises ConfigError for an unknown filter, and one that reaches beyond the cube.
+    It is that of `BandWeight.nanojansky`, F_lambda being even within a bin. Raises ConfigError for an unknown filter,
+    and one that reaches beyond the cube.
     """
     weights = _bin_weights(cube, load_band(name, "band"))
     own = np.flatnonzero(weights)
@@ -186,24 +191,17 @@ def _bin_weights(cube: Cube, band: Band) -> Float[ndarray, " wave"]:
     """
     weight = BandWeight.nanojansky(band)
     edges = cube.bins.to_vacuum(cube.wave_edges)
-    first, last = band.wavelength[[0, -1]]
-    nodes = np.union1d(np.clip(edges, first, last), band.wavelength)
+    nodes = np.union1d(np.clip(edges, *band.wavelength[[0, -1]]), band.wavelength)
     inside = (nodes[:-1] >= edges[0]) & (nodes[1:] <= edges[-1])
-    _check_within(cube, band, nodes, inside)
+    if not _is_within(band, float(edges[0]), float(edges[-1])):
+        first, last = cube.wave_edges[[0, -1]]
+        raise ConfigError(
+            f"band: expected a filter within the cube's {first:.5g}-{last:.5g} Angstrom, got '{band.name}' "
+            f"({band.wavelength[0]:.5g}-{band.wavelength[-1]:.5g}); products.filters makes images beyond the detector"
+        )
     low, high = nodes[:-1][inside], nodes[1:][inside]
     middle = 0.5 * (low + high)
     pieces = (high - low) / 6.0 * (weight.at(low) + 4.0 * weight.at(middle) + weight.at(high))
     owner = np.clip(np.searchsorted(edges, middle) - 1, 0, cube.bins.n_wave - 1)
     total = np.bincount(owner, pieces, cube.bins.n_wave)
     return total * np.diff(cube.wave_edges) / np.diff(edges)
-
-
-def _check_within(cube: Cube, band: Band, nodes: Float[ndarray, " node"], inside: ndarray) -> None:
-    response = np.interp(nodes, band.wavelength, band.response)
-    areas = 0.5 * (response[1:] + response[:-1]) * np.diff(nodes)
-    if areas[inside].sum() < _LEAST_COVERED * areas.sum():
-        edges = cube.wave_edges
-        raise ConfigError(
-            f"band: expected a filter within the cube's {edges[0]:.5g}-{edges[-1]:.5g} Angstrom, got '{band.name}' "
-            f"({band.wavelength[0]:.5g}-{band.wavelength[-1]:.5g}); products.filters makes images beyond the detector"
-        )

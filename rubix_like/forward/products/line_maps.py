@@ -1,6 +1,6 @@
 """Maps of emission lines: flux, motions, the continuum beside them, the Balmer decrement, ionising photons."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -29,7 +29,7 @@ from rubix_like.forward.products.product import (
     root,
     sum_columns,
 )
-from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter
+from rubix_like.forward.sources.nebulae import PhotonLight, PointPainter
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.scene import screen_transmission
 from rubix_like.nebular.line_list import find_line
@@ -86,17 +86,6 @@ class SourceLines(eqx.Module):
     has_dust: bool = eqx.field(static=True)
     attenuation: Float[Array | ndarray, "layer line"] | None = None
 
-    @property
-    def widths(self) -> dict[str, int]:
-        """Columns of each block that the source adds to."""
-        n_line = len(self.thermal)
-        found = {
-            "moments": 0 if self.flux is None else 3 * n_line,
-            "intrinsic": n_line * (self.flux is not None and self.has_dust),
-            "continuum": 0 if self.continuum is None else n_line,
-        }
-        return {name: width for name, width in (found | {"photons": int(self.is_photons)}).items() if width}
-
     def columns(self, view: View, part: LinePart, reference: Float[Array, ""]) -> dict[str, Float[Array, "particle k"]]:
         """The columns of each particle by the name of their block (`LineAxes.blocks`)."""
         found, amount = {}, view.amount[:, None]
@@ -138,20 +127,32 @@ class EmissionLines(AbstractProduct):
                     f"products.lines: expected painters of lines (build_line_painter), got {kind} of source '{name}'; "
                     f"set products.lines: false"
                 )
-        return cls(tuple(lines for lines in made if lines.widths), screen, tuple(axes.blocks))
+        shining = (lines for lines in made if lines.flux is not None or lines.continuum is not None or lines.is_photons)
+        return cls(tuple(shining), screen, tuple(axes.blocks))
 
-    def paint(self, viewer: Viewer, particles: None) -> tuple[Float[Array, "_ _"], ...]:  # noqa: ARG002
-        """The sums of all particles at hand, (spaxel, column) of each part of each source."""
-        return tuple(_sum_part(viewer, *part) for part in self._parts(viewer.sources))
+    def paint(self, viewer: Viewer, particles: None) -> tuple[NamedColumns, ...]:  # noqa: ARG002
+        """The sums of all particles at hand, of each part of each source."""
+        reference = viewer.parameters.observation.velocity_offset
 
-    def images(self, sums: Sequence[Float[Array, "_ _"]], viewer: Viewer) -> NamedColumns:
+        def summed(lines: SourceLines, part: LinePart, source: SourceView) -> NamedColumns:
+            wide = viewer.grid if part.spread is None else part.spread.wide(viewer.grid)
+
+            def contribute(chunk: Any) -> tuple[Placed, dict[str, Float[Array, "particle k"]], None]:
+                view = source.look(chunk, wide)
+                view = view if part.spread is None else part.spread.changed(view)
+                return (view.spaxel, view.share), lines.columns(view, part, reference), None
+
+            return sum_columns(contribute, viewer, wide, source.particles)
+
+        return tuple(summed(*part) for part in self._parts(viewer.sources))
+
+    def images(self, sums: Sequence[NamedColumns], viewer: Viewer) -> NamedColumns:
         """Images of the sums of all parts together."""
         found: dict[str, Float[Array, "y x k"]] = {}
-        for (lines, part, _), columns in zip(self._parts(viewer.sources), sums, strict=True):
-            grid, spread = viewer.grid, part.spread
-            seen = grid.images(columns) if spread is None else spread.spread(spread.wide(grid).images(columns))
-            split = jnp.split(seen, np.cumsum(list(lines.widths.values()))[:-1], axis=2)
-            for name, block in zip(lines.widths, split, strict=True):
+        for (_, part, _), columns in zip(self._parts(viewer.sources), sums, strict=True):
+            grid, spread, values = viewer.grid, part.spread, columns.values
+            seen = grid.images(values) if spread is None else spread.spread(spread.wide(grid).images(values))
+            for name, block in NamedColumns(seen, columns.widths).by_name.items():
                 found[name] = found[name] + block if name in found else block
         return NamedColumns.of({name: found[name] for name in self.blocks}, 2)
 
@@ -203,21 +204,6 @@ def _balmer_maps(lines: Mapping[str, LineMaps], excess: float, faintest: float) 
     there = ratio > 0
     a_v = 2.5 / excess * jnp.log10(jnp.where(there, ratio, jnp.ones_like(ratio)))
     return {"balmer_decrement": decrement, "a_v_balmer": jnp.where(there, a_v, jnp.nan)}
-
-
-def _sum_part(viewer: Viewer, lines: SourceLines, part: LinePart, source: SourceView) -> Float[Array, "spaxel column"]:
-    """The sums of one part of a source's light, on the grid with the part's margin."""
-    wide = viewer.grid if part.spread is None else part.spread.wide(viewer.grid)
-    reference = viewer.parameters.observation.velocity_offset
-
-    def contribute(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
-        view = source.look(chunk, wide)
-        view = view if part.spread is None else part.spread.changed(view)
-        columns = lines.columns(view, part, reference)
-        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in lines.widths], axis=1)
-
-    dtype, n_column = jnp.result_type(lines.thermal), sum(lines.widths.values())
-    return sum_columns(contribute, source.particles, wide, viewer.kernel, n_column, viewer.chunk, dtype)
 
 
 def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:
@@ -355,29 +341,21 @@ def choose_lines(setup: Setup) -> LineAxes | None:
     return _line_axes(setup, {name: (float(tracks[name].wavelength[0]), places[name]) for name in seen})
 
 
-def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[Note, ...]:
-    """Says so where lines that the user named have no maps, or no equivalent widths."""
+def line_notes(setup: Setup, axes: LineAxes | None) -> Iterator[Note]:
+    """Notes where lines that the user named have no maps, or no equivalent widths."""
     products = setup.config.products
     if axes is None or products is None:
-        return ()
+        return
     mapped = [line.name for line in axes.lines]
     asked = () if isinstance(products.lines, bool) else named_lines(products.lines)
     unseen = [name for name in asked if name not in mapped]
-    notes = (
-        [Note("lines.not_seen", f"products.lines: the detector does not see {', '.join(unseen)}: no maps", WARNING)]
-        if unseen
-        else []
-    )
+    if unseen:
+        text = f"products.lines: the detector does not see {', '.join(unseen)}: no maps"
+        yield Note("lines.not_seen", text, WARNING)
     bare = [line.name for line in axes.lines if not line.has_continuum] if axes.has_continuum else []
     if bare:
-        notes.append(
-            Note(
-                "lines.no_continuum",
-                f"products.lines: the templates end beside {', '.join(bare)}: no equivalent widths",
-                WARNING,
-            )
-        )
-    return tuple(notes)
+        text = f"products.lines: the templates end beside {', '.join(bare)}: no equivalent widths"
+        yield Note("lines.no_continuum", text, WARNING)
 
 
 def _asked(setup: Setup) -> tuple[str, ...]:

@@ -1,18 +1,20 @@
 """Products of a run beside its cube: sums over particles, images of these sums, and the maps made of them."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from rubix_like.arguments import check_returned_shapes, plug_in_named, returned
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import Image, MapLabel, ProductAxes
+from rubix_like.cube.maps import Image, MapLabel, Maps, MapSet, ProductAxes
+from rubix_like.cube.meta import Counters, Meta
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.painter import AbstractPainter, View
@@ -21,8 +23,10 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.limits import POSSIBLE
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene
+from rubix_like.runtime.mesh.mesh import own_copy
 
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
@@ -34,45 +38,8 @@ are multiplied out."""
 Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
 """Spaxels of particles (flat; n_spaxel = outside), and the shares of them that lie there."""
 
-
-def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
-    """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
-    return max(1, min(limit, _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)))
-
-
-def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
-    """Number of blocks of spaxels, each small enough that its sums have room."""
-    return -(-8 * grid.n_spaxel * n_column // _ROOM)
-
-
-def sum_columns(
-    contribute: Callable[[Any], tuple[Placed, Float[Array, "particle column"]]],
-    particles: Any,
-    grid: SpaxelGrid,
-    kernel: AbstractDepositKernel,
-    n_column: int,
-    chunk: int,
-    dtype: Any,
-) -> Float[Array, "spaxel column"]:
-    """Sums of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room for.
-
-    `contribute` makes of a chunk its spaxels with their shares, and the columns.
-    """
-
-    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-        first, n_spaxel = spaxels
-
-        def deposits(own: Any) -> tuple[tuple[Factors], tuple[()]]:
-            (spaxel, share), columns = contribute(own)
-            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
-            row = jnp.where(inside, spaxel - first, n_spaxel)
-            return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
-
-        at_once = particles_at_once(grid, n_column, chunk)
-        (summed,), _ = sum_deposits(deposits, particles, kernel, ((n_spaxel + 1, n_column),), (), at_once, dtype)
-        return summed[:n_spaxel], None
-
-    return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, n_column))[0]
+Histogram = tuple[Int[Array, " particle"], Float[Array, "particle 2"], Float[Array, " particle"]]
+"""The lower of the two bins that each particle adds to, the share of each of them, and the amount."""
 
 
 class NamedColumns(eqx.Module):
@@ -123,6 +90,53 @@ class Viewer(NamedTuple):
     scene: Callable[[Kind, Any], Scene]
     stars: Callable[[Stars], Scene]
     sources: tuple[SourceView, ...]
+
+
+def sum_columns(
+    contribute: Callable[[Any], tuple[Placed, Mapping[str, Float[Array, "particle *_"]], Histogram | None]],
+    viewer: Viewer,
+    grid: SpaxelGrid,
+    particles: Any,
+    histogram: tuple[str, int] = ("", 0),
+) -> NamedColumns:
+    """Sums (spaxel, column) of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room
+    for.
+
+    `contribute` makes of a chunk its spaxels with their shares, columns or blocks of them by name, and what it adds to
+    a histogram in each spaxel (None: there is none); `histogram`: its name and number of bins.
+    """
+    name, n_bin = histogram
+
+    def named(chunk: Any) -> tuple[Placed, NamedColumns, Histogram | None]:
+        place, columns, added = contribute(chunk)
+        return place, NamedColumns.of(columns, 1), added
+
+    form, dtype = jax.eval_shape(named, particles)[1], jnp.result_type(grid.footprint.pixel_scale)
+    n_column = form.values.shape[1]
+    most = _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)
+
+    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+        first, n_spaxel = spaxels
+
+        def deposits(chunk: Any) -> tuple[tuple[Factors, ...], tuple[()]]:
+            (spaxel, share), columns, added = named(chunk)
+            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
+            row = jnp.where(inside, spaxel - first, n_spaxel)  # one row more takes what others get
+            one = jnp.ones((len(row), 1), columns.values.dtype)
+            factors = Factors(row, share, one, columns.values)
+            if added is None:
+                return (factors,), ()
+            lower, near, amount = added
+            return (factors, Factors(row * n_bin + lower[:, None], share * amount[:, None], near, one)), ()
+
+        shapes = ((n_spaxel + 1, n_column), ((n_spaxel + 1) * n_bin, 1))[: 2 if n_bin else 1]
+        at_once = max(1, min(viewer.chunk, most))
+        found, _ = sum_deposits(deposits, particles, viewer.kernel, shapes, (), at_once, dtype)
+        return jnp.concatenate([block.reshape(n_spaxel + 1, -1)[:n_spaxel] for block in found], axis=1), None
+
+    n_block = -(-8 * grid.n_spaxel * (n_column + n_bin) // _ROOM)
+    widths = (*form.widths, (name, n_bin)) if n_bin else form.widths
+    return NamedColumns(in_blocks(sums, grid.n_spaxel, n_block)[0], widths)
 
 
 class ProductImages(eqx.Module):
@@ -196,13 +210,17 @@ class AbstractProduct(eqx.Module):
     words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     labels: ClassVar[tuple[MapLabel, ...]] = ()
 
+    def absent(self, galaxy: Galaxy) -> None:  # noqa: ARG002
+        """None: a galaxy without these particles is refused."""
+        return
+
     @abstractmethod
     def paint(self, viewer: Viewer, particles: Any) -> Any:
         """The sums over the particles at hand, arrays that are added up over devices; None where there are none."""
 
-    @abstractmethod
     def images(self, sums: Any, viewer: Viewer) -> NamedColumns | None:
         """Images (y, x, column) on the painted grid of the sums over all particles."""
+        return NamedColumns(viewer.grid.images(sums.values), sums.widths)
 
     def other(self, sums: Any, parameters: Parameters) -> Any:  # noqa: ARG002
         """Numbers that the maps need beside images."""
@@ -266,7 +284,7 @@ class ParticleMaps(AbstractProduct):
         """The sums (spaxel, column) of all particles at hand, kept in 64 bits."""
         call = f"{self.who}: `columns`"
 
-        def contribute(chunk: Any) -> tuple[Placed, NamedColumns]:
+        def contribute(chunk: Any) -> tuple[Placed, dict[str, Float[Array, " particle"]], None]:
             assert self.kind is not None
             scene = viewer.scene(self.kind, chunk)
             with plug_in_named(call, self.maps):
@@ -275,21 +293,10 @@ class ParticleMaps(AbstractProduct):
                     raise ConfigError(f"{call} must return at least one column, got none; see docs/how-to-extend.md")
                 arrays = {name: jnp.asarray(column) for name, column in columns.items()}
             check_returned_shapes(call, {name: (array, scene.amount.shape) for name, array in arrays.items()})
-            named = NamedColumns.of({name: array * scene.amount for name, array in arrays.items()}, 1)
-            return viewer.grid.weights(scene.position, scene.smoothing_length, self.kind), named
+            place = viewer.grid.weights(scene.position, scene.smoothing_length, self.kind)
+            return place, {name: array * scene.amount for name, array in arrays.items()}, None
 
-        def placed(chunk: Any) -> tuple[Placed, Float[Array, "particle column"]]:
-            place, named = contribute(chunk)
-            return place, named.values
-
-        form, dtype = jax.eval_shape(contribute, particles)[1], jnp.result_type(viewer.grid.footprint.pixel_scale)
-        n_column = form.values.shape[1]
-        sums = sum_columns(placed, particles, viewer.grid, viewer.kernel, n_column, viewer.chunk, dtype)
-        return NamedColumns(sums, form.widths)
-
-    def images(self, sums: NamedColumns, viewer: Viewer) -> NamedColumns:
-        """The sums as images, a column each."""
-        return NamedColumns(viewer.grid.images(sums.values), sums.widths)
+        return sum_columns(contribute, viewer, viewer.grid, particles)
 
     def make(self, summed: Summed) -> Mapping[str, Any]:
         """The maps; raises ConfigError for others than the labels say, and for those of another shape."""
@@ -329,3 +336,110 @@ class FieldMaps(AbstractProduct):
     def make(self, summed: Summed) -> Mapping[str, Any]:
         """The images as they are."""
         return summed.images
+
+
+MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
+where the gas has it."""
+
+
+class GasMaps(AbstractParticleMaps):
+    """Maps of the mass of gas and, where the gas states them, of its star formation rate, hydrogen and metals."""
+
+    kind: ClassVar[Kind | None] = "gas"
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "GasMaps":  # noqa: ARG003
+        """Build it; there are no options."""
+        return cls()
+
+    def columns(self, particles: Gas, scene: Scene, parameters: Parameters) -> dict[str, Float[Array, " particle"]]:
+        """Mass (Msun) and, where the gas has them, star formation rate (Msun/yr) and masses of neutral and molecular
+        hydrogen (Msun), then mass times each of `MEANS`."""
+        mass, rate = jnp.asarray(particles.mass), particles.star_formation_rate
+        amounts = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
+        for name, fraction in (("hi_mass", particles.hi_fraction), ("h2_mass", particles.h2_fraction)):
+            amounts |= {} if fraction is None else {name: mass * jnp.asarray(fraction)}
+        velocity = scene.v_los - parameters.observation.velocity_offset
+        metals = [] if particles.metallicity is None else [jnp.asarray(particles.metallicity)]
+        means = zip(MEANS, (velocity, velocity**2, *metals), strict=False)
+        return amounts | {name: mass * values for name, values in means}
+
+    def make(self, summed: Summed) -> dict[str, Any]:
+        """Amounts as they are; means weighted by mass."""
+        images = summed.images
+        means = {name: summed.mean(images[name], images["gas_mass"]) for name in MEANS if name in images}
+        moments = {"v_gas": means["velocity"] + summed.reference}
+        moments["sigma_gas"] = root(means["velocity2"] - means["velocity"] ** 2)
+        if "metallicity" in means:
+            moments["metallicity_gas"] = means["metallicity"]
+        return {name: image for name, image in images.items() if name not in MEANS} | moments
+
+
+_FAINTEST = 1e-6
+"""After the PSF a spaxel with less than this share of the brightest one's light (mass) has no mean."""
+
+
+def make_maps(
+    images: ProductImages,
+    products: Sequence[AbstractProduct],
+    axes: ProductAxes,
+    mask: Int[np.ndarray, "y x"],
+    counters: Counters | None,
+    *,
+    footprint: Footprint,
+    meta: Meta,
+) -> Maps:
+    """The maps, before and after the PSF, of all products; differentiable."""
+    sums = images.split(images.before)
+    before, attenuation = _map_set(images, sums, products, axes, 0.0)
+    after, _ = _map_set(images, images.split(images.after), products, axes, _FAINTEST)
+    for product, columns in zip(products, sums, strict=True):
+        if product.labels and isinstance(product, ParticleMaps):
+            for name, image in columns.items():
+                what = f"{product.who}: `columns`: expected finite numbers for all particles, got NaN or inf in"
+                _check_finite(image, f"{what} '{name}'")
+    for kind, mass in (("stars", before.birth_mass), ("gas", before.gas_mass)):
+        what = f"galaxy.{kind}: expected {POSSIBLE}, got others in the maps of {kind}"
+        _check_finite(mass, f"{what}; rubix_like.validate(galaxy) names them")
+    return Maps(
+        before=before,
+        after=after,
+        mask=mask,
+        velocity=axes.velocity,
+        counters=counters,
+        filters=axes.filters,
+        band=axes.band,
+        fit_particles=axes.fit_particles,
+        footprint=footprint,
+        meta=meta,
+        fields=axes.fields,
+        lines=() if axes.lines is None else axes.lines.lines,
+        attenuation=attenuation,
+    )
+
+
+def _check_finite(image: Image | None, fault: str) -> None:
+    """Raise ValueError, which says the fault, for NaN or inf; it does nothing while tracing."""
+    if image is not None and not isinstance(image, Tracer) and not np.isfinite(own_copy(image)).all():
+        raise ValueError(fault)
+
+
+def _map_set(
+    images: ProductImages,
+    sums: Sequence[Mapping[str, Float[Array, "*_"]]],
+    products: Sequence[AbstractProduct],
+    axes: ProductAxes,
+    faintest: float,
+) -> tuple[MapSet, Any]:
+    """The maps of all products, and the attenuation curve of the one that makes it."""
+    made: dict[str, Any] = {}
+    fields: dict[str, Image] = {}
+    for product, columns, other in zip(products, sums, images.other, strict=True):
+        maps = product.make(Summed(columns, other, images.reference, faintest, axes))
+        if product.labels:
+            fields |= maps
+        else:
+            made |= maps
+    attenuation = made.pop("attenuation", None)
+    return MapSet(**made, fields=fields), attenuation

@@ -13,21 +13,22 @@ from numpy import ndarray
 from rubix_like.config import LOSVDSettings
 from rubix_like.config.sections.dust import ParticleDustSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
-from rubix_like.cube.maps import AttenuationCurve, Image
-from rubix_like.engine.kernels.kernel import Factors, Spaxels, in_blocks, sum_deposits
+from rubix_like.cube.maps import AttenuationCurve
+from rubix_like.engine.kernels.kernel import Factors, sum_deposits
 from rubix_like.engine.setup import Setup
-from rubix_like.engine.spectra.attenuation import DustFactors, factored_dust
+from rubix_like.engine.spectra.attenuation import DustFactors, FactoredDust, factored_dust
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.forward.products.product import (
     AbstractProduct,
+    Histogram,
     NamedColumns,
+    Placed,
     Summed,
     Viewer,
-    blocks_needed,
-    particles_at_once,
     root,
+    sum_columns,
 )
 from rubix_like.forward.sources.source import DustInFront, Kind, seen_through_dust
 from rubix_like.forward.stages.scene import relative_attenuation, screen_transmission
@@ -61,27 +62,6 @@ class MassNow(eqx.Module):
         corners = self.axes.corners(tuple(coordinates[name] for name in self.axes.names))
         return born * weighted_rows(jnp.asarray(self.surviving), corners)[:, 0]
 
-
-SUMS: tuple[str, ...] = (
-    "number",
-    "birth_mass",
-    "mass",
-    "mass_velocity",
-    "mass_velocity2",
-    "mass_log_age",
-    "mass_age",
-    "mass_metallicity",
-    "light",
-    "light_velocity",
-    "light_velocity2",
-    "light_log_age",
-    "light_age",
-    "light_metallicity",
-)
-"""The columns that every run with products sums: Msun, 1e-20 erg/s/cm2, km/s from the reference, Gyr, mass fraction."""
-
-DUST_SUMS: tuple[str, ...] = ("intrinsic_light", "intrinsic_light_a_v", "mass_a_v")
-"""The columns that `products.dust` adds: light before all dust, that times A(V) (mag), mass now times A(V)."""
 
 _MOST_BINS = 20_000
 
@@ -147,8 +127,7 @@ class VelocityBins(eqx.Module):
 class StarMaps(AbstractProduct):
     """Maps of stars: masses, light, motions, ages, metallicities, images, dust, velocity distributions.
 
-    Columns are `SUMS`, then one per filter (nJy), then with `has_dust` `DUST_SUMS` and one more per filter before all
-    dust, then one per velocity bin (1e-20 erg/s/cm2). They share a pass, so that all stars are seen once. The light of
+    All `columns`, and one per velocity bin (1e-20 erg/s/cm2), share a pass, so that stars are seen once. The light of
     a star is that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than
     0.2 % of their wavelength, and is left out. `axes` are those of the SSP library; `screen` is A(lambda) / A(V) of the
     run's screen at the bands' parts; stars that are seen through dust of their own shine sum_r f_r(A(V)) `dimmed`[r] of
@@ -175,15 +154,15 @@ class StarMaps(AbstractProduct):
         products, library = setup.config.products, setup.library
         assert products is not None
         redshift = setup.config.observation.redshift
-        light = _detector_band(setup) if products.band is None else load_band(products.band)
+        bins = setup.instrument.bins
+        whole = Band("detector", bins.to_vacuum(bins.edges[[0, -1]]), np.ones(2))  # all light counted
+        light = whole if products.band is None else load_band(products.band)
         images = [load_band(name) for name in products.filters]
         for band in images if products.band is None else (light, *images):
             check_covered(band, library, redshift)
         bands = BandTables.build(library, redshift, [BandWeight(light), *map(BandWeight.nanojansky, images)])
         observed, templates = np.asarray(bands.wavelength), seen_through_dust(library.templates(), setup)
-        layers, largest, dust = layers_of(templates), templates.axes.largest_a_v, None
-        if layers is not None and largest is not None:
-            dust = factored_dust(layers(observed / (1.0 + redshift)), float(np.asarray(largest)), _DUST_ERROR)
+        dust = _own_dust(templates, observed / (1.0 + redshift), _DUST_ERROR)
         return cls(
             axes=library.templates().axes if dust is None else templates.axes,
             bands=bands,
@@ -198,34 +177,18 @@ class StarMaps(AbstractProduct):
             has_dust=products.dust,
         )
 
-    @property
-    def n_column(self) -> int:
-        """Sums per spaxel, without the velocity distribution."""
-        return len(SUMS) + len(self.filters) + (len(DUST_SUMS) + len(self.filters)) * self.has_dust
-
-    @property
-    def widths(self) -> tuple[tuple[str, int | None], ...]:
-        """The columns by name, in order."""
-        filters = len(self.filters)
-        blocks: dict[str, int | None] = {**dict.fromkeys(SUMS), "flux": filters}
-        if self.has_dust:
-            blocks |= {**dict.fromkeys(DUST_SUMS), "intrinsic_flux": filters}
-        return tuple((blocks | ({} if self.losvd is None else {"losvd": self._n_bin})).items())
-
-    def paint(self, viewer: Viewer, particles: Stars) -> Float[Array, "spaxel column"]:
-        """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
-        returned in the tables' precision."""
+    def paint(self, viewer: Viewer, particles: Stars) -> NamedColumns:
+        """The sums of all particles at hand."""
         table = self._table(viewer.parameters)
-        chunk = particles_at_once(viewer.grid, self.n_column, viewer.chunk)
 
-        def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-            return self._block(viewer, particles, spaxels, chunk, table), None
+        def contribute(stars: Stars) -> tuple[Placed, dict[str, Float[Array, "particle *_"]], Histogram | None]:
+            seen = Sighting.of(viewer, stars, self.axes, self.in_front)
+            columns = self.columns(seen, table, viewer.parameters)
+            added = None if self.losvd is None else (*self.losvd.deposit(seen.scene.v_los), columns["light"])
+            return (seen.spaxel, seen.share), columns, added
 
-        return in_blocks(sums, viewer.grid.n_spaxel, blocks_needed(viewer.grid, self.n_column + self._n_bin))[0]
-
-    def images(self, sums: Float[Array, "spaxel column"], viewer: Viewer) -> NamedColumns:
-        """The sums as images, a column each."""
-        return NamedColumns(viewer.grid.images(sums), self.widths)
+        histogram = ("", 0) if self.losvd is None else ("losvd", self.losvd.n_bin)
+        return sum_columns(contribute, viewer, viewer.grid, particles, histogram)
 
     def make(self, summed: Summed) -> dict[str, Any]:
         """Masses and light as they are, moments of velocities, means weighted by light and mass, images, dust."""
@@ -242,44 +205,12 @@ class StarMaps(AbstractProduct):
             moments[f"sigma_{weight}"] = root(square - velocity**2)
         kept = {name: images[name] for name in ("number", "birth_mass", "mass", "light", "flux")}
         distribution = None if axes.velocity is None else images["losvd"] / axes.velocity_step
-        return {**kept, **moments, **means, "losvd": distribution, **(self._dust_maps(summed) if self.has_dust else {})}
-
-    def _dust_maps(self, summed: Summed) -> dict[str, Image]:
-        images = summed.images
-        return {
-            "intrinsic_light": images["intrinsic_light"],
-            "intrinsic_flux": images["intrinsic_flux"],
-            "a_v_light": summed.mean(images["intrinsic_light_a_v"], images["intrinsic_light"]),
-            "a_v_mass": summed.mean(images["mass_a_v"], images["mass"]),
-        }
-
-    @property
-    def _n_bin(self) -> int:
-        return 0 if self.losvd is None else self.losvd.n_bin
-
-    def _block(
-        self, viewer: Viewer, particles: Stars, spaxels: Spaxels, chunk: int, table: Float[Array, "template band"]
-    ) -> Float[Array, "own column"]:
-        """The sums on some of the spaxels; one row more takes what others get."""
-        first, n_spaxel = spaxels
-
-        def contribute(stars: Stars) -> tuple[tuple[Factors, ...], tuple]:
-            seen = Sighting.of(viewer, stars, self.axes, self.in_front)
-            columns = self.columns(seen, table, viewer.parameters)
-            inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
-            row = jnp.where(inside, seen.spaxel - first, n_spaxel)
-            one = jnp.ones((len(row), 1), columns.dtype)
-            maps = Factors(row, seen.share, one, columns)
-            if self.losvd is None:
-                return (maps,), ()
-            lower, near = self.losvd.deposit(seen.scene.v_los)
-            light = columns[:, SUMS.index("light"), None]
-            return (maps, Factors(row * self._n_bin + lower[:, None], seen.share * light, near, one)), ()
-
-        shapes = (n_spaxel + 1, self.n_column), ((n_spaxel + 1) * self._n_bin, 1)
-        shapes = shapes[: 1 if self.losvd is None else 2]
-        sums, _ = sum_deposits(contribute, particles, viewer.kernel, shapes, (), chunk, table.dtype)
-        return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
+        found = {**kept, **moments, **means, "losvd": distribution}
+        if self.has_dust:
+            found |= {name: images[name] for name in ("intrinsic_light", "intrinsic_flux")}
+            found["a_v_light"] = summed.mean(images["intrinsic_light_a_v"], images["intrinsic_light"])
+            found["a_v_mass"] = summed.mean(images["mass_a_v"], images["mass"])
+        return found
 
     def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
         """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn.
@@ -295,8 +226,11 @@ class StarMaps(AbstractProduct):
 
     def columns(
         self, seen: Sighting, table: Float[Array, "template band"], parameters: Parameters
-    ) -> Float[Array, "particle column"]:
-        """The columns that each star adds to `SUMS`, the filters and with `has_dust` the sums that go with it."""
+    ) -> dict[str, Float[Array, "particle *_"]]:
+        """The columns that each star adds to: its number, Msun at birth and now, and light (1e-20 erg/s/cm2), mass and
+        light times velocity (km/s from the reference), its square, age (log10 yr, and Gyr) and metallicity; flux
+        through the filters (nJy); with `has_dust` light and flux before all dust, that light and mass times A(V)
+        (mag)."""
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
         reference = parameters.observation.velocity_offset
         flux = weighted_rows(table, corners) * scene.amount[:, None]
@@ -310,29 +244,27 @@ class StarMaps(AbstractProduct):
         mass = self.mass_now.of(stars, scene.amount, scene.coordinates) * scene.weight
         velocity = scene.v_los - reference
         age = jnp.power(10.0, log_age - 9.0).astype(log_age.dtype)
-        factors = (velocity, velocity**2, log_age, age, metallicity)
-        light = flux[:, 0]
-        sums = (
-            scene.weight,
-            scene.amount,
-            mass,
-            *(mass * x for x in factors),
-            light,
-            *(light * x for x in factors),
-        )
-        columns = [jnp.stack(sums, axis=1), flux[:, 1:]]
+        factors = {"velocity": velocity, "velocity2": velocity**2}
+        factors |= {"log_age": log_age, "age": age, "metallicity": metallicity}
+        columns = {"number": scene.weight, "birth_mass": scene.amount}
+        for weight, amount in (("mass", mass), ("light", flux[:, 0])):
+            columns |= {weight: amount, **{f"{weight}_{name}": amount * value for name, value in factors.items()}}
+        columns["flux"] = flux[:, 1:]
         if self.has_dust:
             layered = jnp.zeros_like(scene.amount) if layers is None else layers.sum(axis=1)
             screen = None if self.screen is None else screen_a_v(parameters)
             a_v = layered if screen is None else layered + screen
-            columns += [jnp.stack([bare[:, 0], bare[:, 0] * a_v, mass * a_v], axis=1), bare[:, 1:]]
-        return jnp.concatenate(columns, axis=1)
+            columns |= {"intrinsic_light": bare[:, 0], "intrinsic_light_a_v": bare[:, 0] * a_v}
+            columns |= {"mass_a_v": mass * a_v, "intrinsic_flux": bare[:, 1:]}
+        return columns
 
 
-def _detector_band(setup: Setup) -> Band:
-    """The detector's whole range, all light counted."""
-    bins = setup.instrument.bins
-    return Band("detector", bins.to_vacuum(bins.edges[[0, -1]]), np.ones(2))
+def _own_dust(templates: Templates, wavelength: Float[ndarray, " part"], error: float) -> FactoredDust | None:
+    """The stars' own dust at vacuum wavelengths at rest, up to an rms error relative to its mean; None without any."""
+    layers, largest = layers_of(templates), templates.axes.largest_a_v
+    if layers is None or largest is None:
+        return None
+    return factored_dust(layers(wavelength), float(np.asarray(largest)), error)
 
 
 _ERROR = 1e-6
@@ -378,16 +310,13 @@ class StarAttenuation(AbstractProduct):
         observed = np.asarray(bands.wavelength)
         widths = np.diff(np.geomspace(ends[0], ends[1], len(observed) + 1))
         factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
-        layers, largest = layers_of(templates), templates.axes.largest_a_v
-        own = None
-        if layers is not None and largest is not None:
-            own = factored_dust(layers(observed / stretch), float(np.asarray(largest)), _ERROR)
+        dust = _own_dust(templates, observed / stretch, _ERROR)
         return cls(
             axes=templates.axes,
             wavelength=observed / stretch,
             spectra=factor * np.asarray(bands.flux) / widths,
-            dust=None if own is None else own.factors,
-            parts=None if own is None else own.parts,
+            dust=None if dust is None else dust.factors,
+            parts=None if dust is None else dust.parts,
             screen=relative_attenuation(setup, observed) if has_screen else None,
             in_front=DustInFront.of(setup),
         )

@@ -1,7 +1,6 @@
 """Source `lines`: a few emission lines of the gas, or of stars as tracers, without a table of nebulae."""
 
 import dataclasses
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,17 +19,25 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan, build_line_painter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, ReaderWords, seen_through_dust
+from rubix_like.forward.sources.source import (
+    AbstractDimmedSource,
+    DustInFront,
+    Kind,
+    ReaderWords,
+    Rotation,
+    Scale,
+    seen_through_dust,
+)
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.components.light import LineRow
-from rubix_like.galaxy.particles import Gas, Stars
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.instrument.detector import least_line_width
-from rubix_like.nebular.line_list import FIXED_RATIOS, EmissionLine, find_line
+from rubix_like.nebular.line_list import FIXED_RATIOS, find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
 
 
-class ComponentLines(AbstractSource):
+class ComponentLines(AbstractDimmedSource):
     """Emitters of components with `lines`; each shines in a mixture of the galaxy's lines.
 
     `to_luminosity` (line,): Lsun per unit of `Stars.line_light`. `names` are those of the coordinates: the share of
@@ -44,11 +51,6 @@ class ComponentLines(AbstractSource):
     names: tuple[str, ...] = eqx.field(static=True)
     kind: ClassVar[Kind] = "stars"
     words: ClassVar[ReaderWords] = ReaderWords("lines of smooth components", "take a pipeline without the source lines")
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The columns of dust, where the run has dust of kind particles."""
-        return () if self.dust is None else self.dust.reads
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:  # noqa: ARG003
@@ -75,12 +77,7 @@ class ComponentLines(AbstractSource):
         """Emitters that have lines, or brightnesses that are no numbers, where others have none."""
         return ~(_light(particles).sum(axis=1) <= 0) if self.is_mixed else None
 
-    def scene(
-        self,
-        particles: Stars,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Stars, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Emitters with their luminosity (Lsun) in the lines that are listed, and the share of each."""
         light = _light(particles) * jnp.asarray(self.to_luminosity)[None, :]
         amount = light.sum(axis=1)
@@ -91,8 +88,7 @@ class ComponentLines(AbstractSource):
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The emitters behind their dust; those without light are in no count."""
-        shining = without_dark(scene)
-        return shining if self.dust is None else self.dust.dim(shining, parameters)
+        return self.dimmed(without_dark(scene), parameters)
 
 
 def component_rows(galaxy: object) -> tuple[LineRow, ...]:
@@ -101,9 +97,16 @@ def component_rows(galaxy: object) -> tuple[LineRow, ...]:
 
 
 def component_templates(rows: Sequence[LineRow]) -> LineTemplates:
-    """A template of luminosity 1 for each line, with its fainter partner where it has one; particles shine as mixtures
-    of them. Raises ConfigError for an unknown name."""
-    found = [_with_partner(row) for row in rows]
+    """A template of luminosity 1 for each line, with its fainter partner unless that is given, too; particles shine as
+    mixtures of them. Raises ConfigError for an unknown name."""
+    found = []
+    for row in rows:
+        name, place = _line(row.line)
+        found.append({name: (place, 1.0)})
+        given = {_line(other)[0] for other in row.wavelengths}
+        for faint, (bright, ratio) in FIXED_RATIOS.items():
+            if row.doublets and bright == name and faint not in given:
+                found[-1][faint] = find_line(faint).wavelength, ratio
     wavelength = {name: own for row in found for name, (own, _) in row.items()}
     lines = tuple(wavelength)
     table = np.array([[row[name][1] if name in row else 0.0 for name in lines] for row in found])
@@ -117,17 +120,15 @@ def component_templates(rows: Sequence[LineRow]) -> LineTemplates:
     )
 
 
-def _with_partner(row: LineRow) -> dict[str, tuple[float, float]]:
-    """Name -> (vacuum Angstrom, luminosity) of a line, and of the one that goes with it unless that is given, too."""
-    if not isinstance(row.line, str):
-        return {f"{row.line:g}": (row.line, 1.0)}
-    line = _known_line(row.line)
-    given = {_known_line(own).name for own in row.wavelengths if isinstance(own, str)}
-    found = {line.name: (line.wavelength, 1.0)}
-    for faint, (bright, ratio) in FIXED_RATIOS.items():
-        if row.doublets and bright == line.name and faint not in given:
-            found[faint] = find_line(faint).wavelength, ratio
-    return found
+def _line(given: str | float) -> tuple[str, float]:
+    """The name and vacuum wavelength (Angstrom) of a line that is given by either."""
+    if not isinstance(given, str):
+        return f"{given:g}", given
+    try:
+        line = find_line(given)
+    except ConfigError as error:
+        raise ConfigError(f"lines.wavelengths: {error}") from None
+    return line.name, line.wavelength
 
 
 def check_component_lines(galaxy: object) -> None:
@@ -135,27 +136,16 @@ def check_component_lines(galaxy: object) -> None:
     if not isinstance(galaxy, ComponentsReader):
         return
     for component in galaxy.components:
-        names = [] if component.lines is None else [_name(line, component.name) for line in component.lines.wavelengths]
+        try:
+            names = [] if component.lines is None else [_line(line)[0] for line in component.lines.wavelengths]
+        except ConfigError as error:
+            raise ConfigError(f"galaxy.{component.name}.{error}") from None
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigError(
                 f"galaxy.{component.name}.lines.wavelengths: expected different lines, got '{twice}' twice; "
                 f"name each once"
             )
-
-
-def _name(line: str | float, component: str) -> str:
-    try:
-        return _known_line(line).name if isinstance(line, str) else f"{line:g}"
-    except ConfigError as error:
-        raise ConfigError(f"galaxy.{component}.{error}") from None
-
-
-def _known_line(name: str) -> Any:
-    try:
-        return find_line(name)
-    except ConfigError as error:
-        raise ConfigError(f"lines.wavelengths: {error}") from None
 
 
 def _axis_names(rows: Sequence[LineRow]) -> tuple[str, ...]:
@@ -173,16 +163,17 @@ def _light(particles: Stars) -> Float[Array, "particle line"]:
     return jnp.asarray(particles.line_light)
 
 
-class AbstractLines(AbstractSource):
-    """Particles shine in the lines of the section `lines`, in equal ratios, in proportion to mass or star formation."""
+class SectionLines(AbstractDimmedSource):
+    """Particles shine in the lines of the section `lines`, in equal ratios, in proportion to mass or star formation.
 
-    painter: eqx.AbstractVar[AbstractPainter]
-    dust: eqx.AbstractVar[DustInFront | None]
+    Stars are tracers, in proportion to their mass at birth (Msun); the `weight` of gas is its mass (Msun) or its star
+    formation rate (Msun/yr).
+    """
 
-    @property
-    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The columns of dust, where the run has dust of kind particles."""
-        return () if self.dust is None else self.dust.reads
+    painter: AbstractPainter
+    dust: DustInFront | None
+    kind: Kind = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    weight: str = eqx.field(static=True)
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -196,30 +187,23 @@ class AbstractLines(AbstractSource):
         return plan_lines(setup, templates, settings.particles, narrowest=narrowest)
 
     @classmethod
-    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractLines | ComponentLines":
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "SectionLines | ComponentLines":
         """The source of the section's particles, or of components with lines, with the line painter of the plan."""
         if component_rows(setup.config.galaxy):
             return ComponentLines.build(setup, plan, options)
         settings, painter, dust = _settings(setup), build_line_painter(plan, setup), DustInFront.of(setup)
-        if settings.particles == "stars":
-            return StarLines(painter=painter, dust=dust)
-        return GasLines(painter=painter, weight=settings.weight, dust=dust)
+        return cls(painter=painter, dust=dust, kind=settings.particles, weight=settings.weight)
 
-    @abstractmethod
     def amount(self, particles: Any) -> Float[Array, " particle"]:
-        """What the light of each is proportional to."""
+        """What the light of each is proportional to; raises ValueError where gas has no star formation rates."""
+        if self.kind == "stars":
+            return jnp.asarray(particles.initial_mass)
+        if self.weight == "mass":
+            return jnp.asarray(particles.mass)
+        remedy = "use weight: mass, or a galaxy whose gas has it (Msun / yr)"
+        return particles.required("star_formation_rate", "lines.weight 'star_formation_rate'", remedy)
 
-    @property
-    @abstractmethod
-    def is_nebular(self) -> bool:
-        """Whether all of its light comes through birth clouds."""
-
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Particles with their amount, and no coordinates."""
         return to_scene(particles, self.amount(particles), {}, alignment, arcsec_per_kpc)
 
@@ -229,62 +213,17 @@ class AbstractLines(AbstractSource):
         All light of gas that shines as it forms stars comes through birth clouds; that by mass does not.
         """
         shining = dataclasses.replace(without_dark(scene), amount=scene.amount * parameters.lines.luminosity)
-        if self.dust is None:
-            return shining
-        return self.dust.dim(shining, parameters, jnp.ones_like(scene.amount) if self.is_nebular else None)
+        is_nebular = self.kind == "gas" and self.weight == "star_formation_rate"
+        return self.dimmed(shining, parameters, jnp.ones_like(scene.amount) if is_nebular else None)
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the parameters say."""
         return with_dispersion(self.painter, parameters.lines.velocity_dispersion)
 
 
-class StarLines(AbstractLines):
-    """Stars as tracers, in proportion to their mass at birth (Msun)."""
-
-    painter: AbstractPainter
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "stars"
-
-    @property
-    def is_nebular(self) -> bool:
-        """It is not."""
-        return False
-
-    def amount(self, particles: Stars) -> Float[Array, " particle"]:
-        """Mass at birth."""
-        return jnp.asarray(particles.initial_mass)
-
-
-class GasLines(AbstractLines):
-    """Gas, in proportion to its mass (Msun) or star formation rate (Msun/yr)."""
-
-    painter: AbstractPainter
-    weight: str = eqx.field(static=True)
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "gas"
-
-    @property
-    def is_nebular(self) -> bool:
-        """The light of gas that shines as it forms stars."""
-        return self.weight == "star_formation_rate"
-
-    def amount(self, particles: Gas) -> Float[Array, " particle"]:
-        """By the section's weight; raises ValueError where the gas has no star formation rates."""
-        if self.weight == "mass":
-            return jnp.asarray(particles.mass)
-        remedy = "use weight: mass, or a galaxy whose gas has it (Msun / yr)"
-        return particles.required("star_formation_rate", "lines.weight 'star_formation_rate'", remedy)
-
-
 def line_templates(settings: LinesSettings) -> LineTemplates:
     """The lines of the section as one template, of a luminosity of 1; raises ConfigError for an unknown name."""
-    known = [_found(given) if isinstance(given, str) else None for given in settings.wavelengths]
-    wavelength = [
-        given if line is None else line.wavelength for given, line in zip(settings.wavelengths, known, strict=True)
-    ]
-    names = [
-        f"{given:g}" if line is None else line.name for given, line in zip(settings.wavelengths, known, strict=True)
-    ]
+    names, wavelength = zip(*map(_line, settings.wavelengths), strict=True)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"lines.wavelengths: expected different lines, got '{twice}' twice; name each line once")
@@ -292,18 +231,11 @@ def line_templates(settings: LinesSettings) -> LineTemplates:
     return LineTemplates(
         name="the lines of the section 'lines'",
         axes=TemplateAxes((), ()),
-        lines=tuple(names),
+        lines=names,
         wavelength=np.asarray(wavelength, dtype=np.float64),
         table=np.asarray([ratios], dtype=np.float64),
         thermal=np.zeros(len(names)),
     )
-
-
-def _found(name: str) -> EmissionLine:
-    try:
-        return find_line(name)
-    except ConfigError as error:
-        raise ConfigError(f"lines.wavelengths: {error}") from None
 
 
 def _settings(setup: Setup) -> LinesSettings:

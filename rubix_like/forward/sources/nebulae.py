@@ -1,34 +1,175 @@
 """Source `nebulae`: gas that shines in lines and in a continuum, by the ionising photons that it absorbs."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS, YOUNG_STARS, DiffuseSettings, NebularSettings
-from rubix_like.engine.painter import AbstractPainter, PainterPair, SpreadPainter
-from rubix_like.engine.setup import FastParticles, Setup, SourcePlan
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.lines.line_plan import dispersion_of, with_dispersion
+from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
+from rubix_like.engine.painter import (
+    AbstractInnerPainter,
+    AbstractPainter,
+    Look,
+    PainterPair,
+    SpreadPainter,
+    View,
+    no_counts,
+)
+from rubix_like.engine.setup import FastParticles, Setup, SourcePlan, build_line_painter, build_painter
+from rubix_like.engine.source_planning import plan_source
+from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.photon_light import PhotonLight, PointPainter, as_wide, check_number, table_at
-from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, ReaderWords, agn_settings, covered
+from rubix_like.forward.sources.source import (
+    AbstractDimmedSource,
+    DustInFront,
+    Kind,
+    ReaderWords,
+    Rotation,
+    Scale,
+    agn_settings,
+    covered,
+    seen_through_dust,
+)
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE, star_coordinates
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
 from rubix_like.nebular.ionising_light import REACH, leaked_share, photons_per_erg
-from rubix_like.nebular.line_grid import PHOTONS
+from rubix_like.nebular.line_grid import PHOTONS, fixed, photon_continuum, photon_lines
 from rubix_like.physics.cosmology import arcsec_per_kpc
-from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, weighted_rows
+from rubix_like.runtime.mesh.mesh import accumulate, varying
 from rubix_like.ssp import SSPLibrary
 from rubix_like.ssp.ionising_photons import check_bare, check_ionising, ionising_photons, photons_of_constant_rate
+
+
+class PointPainter(AbstractInnerPainter):
+    """The light of another painter, of particles that have all but their amounts in common.
+
+    It paints one of them, which is no padding, with the amounts of all, so that a million particles cost no more than
+    one; the counters are those of all.
+    """
+
+    axes: TemplateAxes
+    velocity_limit: Float[Array | ndarray, ""]
+    inner: AbstractPainter
+
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
+        """The other painter's partial of one particle, and the counters of all."""
+
+        def contribute(own: Any) -> tuple[Float[Array, ""], SourceCounters]:
+            view, counters = look(own)
+            return jnp.sum(view.amount), counters
+
+        def add(sums: Any, more: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, more)
+
+        dtype = jnp.result_type(grid.footprint.pixel_scale)
+        empty = varying((jnp.zeros((), dtype), no_counts(self.axes, dtype)), particles)
+        amount, counters = accumulate(contribute, add, empty, particles, chunk)
+
+        def whole(own: Any, *on: SpaxelGrid) -> tuple[View, SourceCounters]:
+            view, counted = look(own, *on)
+            return replace(view, amount=jnp.full_like(view.amount, amount)), counted
+
+        place = jnp.argmax(particles.weight)
+        one = jax.tree.map(lambda leaf: leaf[place][None], particles)
+        return self.inner.paint(whole, one, grid, 1)[0], counters
+
+
+_MARGIN = 1.2
+"""The continuum reaches further than the detector by this factor, so by 5e4 km/s."""
+
+
+@dataclass(frozen=True, eq=False)
+class PhotonLight:
+    """What gas shines for each photon: by a `table` on the axes on which particles differ, at a pressure (log10 of
+    P / k, K / cm^3), with a continuum or without.
+
+    `movers`: the particles whose velocities are planned for, by their name in `Setup.particles`.
+    """
+
+    table: NebularTable
+    log_pressure: float
+    movers: str
+    has_continuum: bool
+
+    def plan(self, setup: Setup, velocity_dispersion: float) -> SourcePlan:
+        """The lines, or where the detector sees none of them the continuum, painted as `engine` says.
+
+        `velocity_dispersion` (km/s) is the smallest one of the run. `own` of the plan is this.
+        """
+        lines = seen_through_dust(photon_lines(self.table), setup)
+        if self.has_continuum and not sees_line(setup, lines, self.movers):
+            return replace(self._plan_continuum(setup), own=self)
+        narrowest = narrowest_for(setup, lines, velocity_dispersion)
+        return replace(plan_lines(setup, lines, self.movers, narrowest=narrowest), own=self)
+
+    def painter(self, setup: Setup, plan: SourcePlan) -> AbstractPainter:
+        """The painter of the plan; a painter of lines is paired with one of the continuum."""
+        if not isinstance(plan.templates, LineTemplates):
+            return build_painter(plan, setup)
+        painter = build_line_painter(plan, setup)
+        if not self.has_continuum:
+            return painter
+        return PainterPair.of(painter, build_painter(self._plan_continuum(setup, plan), setup), "continuum")
+
+    def continuum(self, setup: Setup) -> Templates:
+        """The spectra of the continuum, on the detector's wavelengths at rest and a margin."""
+        edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
+        first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
+        return seen_through_dust(photon_continuum(self.table, self.log_pressure, first, last), setup)
+
+    def _plan_continuum(self, setup: Setup, lines: SourcePlan | None = None) -> SourcePlan:
+        """Beside `lines` by their method; the velocity nodes are few, and so reach the fastest particles."""
+        templates = self.continuum(setup)
+        if lines is None:
+            return plan_source(setup, templates, self.movers)
+        return plan_source(setup, templates, self.movers, method=lines.method, velocity_range=lines.velocity_limit)
+
+
+def as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
+    """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s).
+
+    A painter of a continuum alone is returned as it is.
+    """
+    if isinstance(painter, PainterPair):
+        return replace(painter, first=with_dispersion(painter.first, dispersion))
+    return painter if dispersion_of(painter) is None else with_dispersion(painter, dispersion)
+
+
+def table_at(table: NebularTable, place: str, **values: float) -> NebularTable:
+    """The table at values of axes, of those that it has; ConfigError, which names the section `place`, beyond them."""
+    for name, value in values.items():
+        if name in table.axes:
+            try:
+                table = fixed(table, **{name: value})
+            except ValueError as error:
+                raise ConfigError(f"{place}.{name}: {error}") from error
+    return table
+
+
+def check_number(table: NebularTable, axis: str, place: str, number: float) -> None:
+    """Raise ConfigError, which names the key `place`, for a number of all gas that is beyond an axis of the table."""
+    first, last = table.axes[axis][[0, -1]]
+    if not first <= number <= last:
+        raise ConfigError(
+            f"{place}: expected {first:g} to {last:g}, the range of table '{table.name}', got {number:g}; its light "
+            f"would be that of the table's end"
+        )
+
 
 YEARS_PER_MYR: float = 1e6
 
@@ -76,7 +217,8 @@ class StarPhotons(eqx.Module):
 
 
 class MeanPhotons(eqx.Module):
-    """Photons of all stars up to an age (log10 yr), by metallicity, where 1 Msun/yr was formed all that time."""
+    """Photons of all stars up to an age (log10 yr), by metallicity, where 1 Msun/yr was formed all that time: also
+    those of the stars that gas makes, of a rate that was constant as long as its stars ionise."""
 
     axes: TemplateAxes
     per_rate: Float[Array | ndarray, "template 1"]
@@ -98,28 +240,13 @@ class MeanPhotons(eqx.Module):
         """1e49 photons per second for each Msun of stars, in the mean over the age, by log10 metallicity."""
         return self.of_rate(metallicity) * 10.0 ** (-self.log_age)
 
-
-class RatePhotons(eqx.Module):
-    """Photons of the stars that gas makes: of a rate that was constant as long as its stars ionise."""
-
-    mean: MeanPhotons
-
-    @classmethod
-    def build(cls, library: SSPLibrary, oldest: float) -> "RatePhotons":
-        """Tables for stars up to the age `oldest` (Myr); ConfigError for a library without ionising light."""
-        return cls(MeanPhotons.build(library, oldest))
-
-    def are_forming(self, gas: Gas) -> Bool[Array, " particle"]:
-        """Whether each gas particle forms stars, or has a rate that is no number."""
-        return ~(_of_gas(gas, "star_formation_rate") <= 0)
-
     def of(self, gas: Gas) -> Float[Array, " particle"]:
         """1e49 photons per second of each gas particle: by its star formation rate and metallicity, and nothing else.
 
         Temperature and ionisation of star-forming gas are those of an equation of state, and never asked for.
         """
         metallicity = jnp.log10(jnp.maximum(_of_gas(gas, "metallicity"), LOWEST_METALLICITY))
-        return _of_gas(gas, "star_formation_rate") * self.mean.of_rate(metallicity)
+        return _of_gas(gas, "star_formation_rate") * self.of_rate(metallicity)
 
 
 def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:
@@ -187,22 +314,19 @@ class OxygenScale(eqx.Module):
         return 12.0 + jnp.log10(oxygen / (OXYGEN_MASS * hydrogen))
 
 
-class AbstractNebulae(AbstractSource):
+class Nebulae(AbstractDimmedSource):
     """Gas around its sources of ionising photons; its amount is the photons that it absorbs, in 1e49 per second.
 
-    Particles that make no photons are left out of all counts, and stand still, so that the velocities of old stars, or
-    of gas that forms none, need not be planned for: those of `movers` are, by their name in `Setup.particles`.
+    Around young stars it absorbs their photons where they are, and moves with them; gas that forms stars absorbs the
+    photons of the stars that it has made, wherever those are now. Particles that make no photons are left out of all
+    counts, and stand still, so that the velocities of old stars, or of gas that forms none, need not be planned for.
     """
 
-    painter: eqx.AbstractVar[AbstractPainter]
-    oxygen: eqx.AbstractVar[OxygenScale]
-    dust: eqx.AbstractVar[DustInFront | None]
-    movers: ClassVar[str]
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The columns of dust, where the run has dust of kind particles."""
-        return () if self.dust is None else self.dust.reads
+    painter: AbstractPainter
+    oxygen: OxygenScale
+    ionising: StarPhotons | MeanPhotons
+    dust: DustInFront | None
+    kind: Kind = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -224,115 +348,24 @@ class AbstractNebulae(AbstractSource):
         for name, number in numbers.items():
             check_number(table, "log_u", f"nebular.{name}", number)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
-        light = PhotonLight(table, settings.log_pressure, _source_of(settings).movers, settings.continuum)
-        return light.plan(setup, min(widths))
+        movers = YOUNG_STARS if settings.source == "stars" else "gas"
+        return PhotonLight(table, settings.log_pressure, movers, settings.continuum).plan(setup, min(widths))
 
     @classmethod
-    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNebulae":  # noqa: ARG003
-        """The source of the section's photons, with a painter of lines, and beside it one of their continuum."""
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "Nebulae":  # noqa: ARG003
+        """The source with the photons of the run's SSP library, a painter of lines, and beside it one of their
+        continuum."""
         settings, light = _settings(setup), plan.own
         painter = light.painter(setup, plan)
         if settings.diffuse is not None:
             painter = _with_diffuse(painter, settings.diffuse, setup)
-        return _source_of(settings).ionised(painter, OxygenScale.of(light.table), setup)
-
-    @classmethod
-    @abstractmethod
-    def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "AbstractNebulae":
-        """The source with the tables of its photons."""
-
-    @abstractmethod
-    def photons(self, particles: Any) -> Float[Array, " particle"]:
-        """Photons of each particle, in 1e49 per second."""
-
-    @abstractmethod
-    def coordinates(self, particles: Any) -> dict[str, Float[Array, " particle"]]:
-        """The place of each on the axes of the table, but for the ionisation parameter."""
-
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
-        """Particles in arcsec; amounts are all ionising photons that they make."""
-        return to_scene(particles, self.photons(particles), self.coordinates(particles), alignment, arcsec_per_kpc)
-
-    def shine(self, scene: Scene, parameters: Parameters) -> Scene:
-        """The photons that gas absorbs, and the ionisation parameter of the section's law; behind dust, all of it also
-        behind that of birth clouds."""
-        own = parameters.nebular
-        absorbed = (1.0 - own.escape_fraction) * (1.0 - own.dust_fraction)
-        law, abundance = own.log_u, scene.coordinates["oxygen_abundance"]
-        log_u = law.at_solar + law.slope * (abundance - self.oxygen.solar)
-        shining = replace(
-            without_dark(scene), amount=scene.amount * absorbed, coordinates={**scene.coordinates, "log_u": log_u}
-        )
-        return shining if self.dust is None else self.dust.dim(shining, parameters, jnp.ones_like(scene.amount))
-
-    def painter_for(self, parameters: Parameters) -> AbstractPainter:
-        """The painter of lines as wide as the section says, and of what diffuse gas absorbs."""
-        own = parameters.nebular
-        pair = self.painter
-        if own.diffuse is None or not isinstance(pair, PainterPair):
-            return as_wide(pair, own.velocity_dispersion)
-        near, far = pair.first, pair.second
-        if not isinstance(near, SpreadPainter) or not isinstance(far, SpreadPainter):
-            raise TypeError(f"nebular.diffuse: expected two spread painters, got {type(near).__name__}")
-        inner = as_wide(near.inner, own.velocity_dispersion), as_wide(far.inner, own.diffuse.velocity_dispersion)
-        near = replace(near, inner=inner[0], share=1.0 - own.diffuse.fraction)
-        far = replace(far, inner=inner[1], share=own.diffuse.fraction, place=own.diffuse.log_u)
-        return replace(pair, first=near, second=far)
-
-
-class StarNebulae(AbstractNebulae):
-    """Gas around young stars, which absorbs their photons where they are, and moves with them."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    ionising: StarPhotons
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "stars"
-    movers: ClassVar[str] = YOUNG_STARS
-
-    @classmethod
-    def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "StarNebulae":
-        """With the photons of the run's SSP library."""
-        settings = _settings(setup)
-        photons = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
-        return cls(painter=painter, oxygen=oxygen, ionising=photons, dust=DustInFront.of(setup))
-
-    def shining(self, particles: Stars) -> Bool[Array, " particle"]:
-        """Stars up to the age `oldest`."""
-        return self.ionising.are_young(particles)
-
-    def photons(self, particles: Stars) -> Float[Array, " particle"]:
-        """Photons of stars up to the age `oldest`."""
-        return self.ionising.of(particles)
-
-    def coordinates(self, particles: Stars) -> dict[str, Float[Array, " particle"]]:
-        """O/H by the stars' metallicity, and their age."""
-        return {
-            "oxygen_abundance": self.oxygen.by_metals(particles.metallicity),
-            "log_age": jnp.asarray(particles.log_age),
-        }
-
-
-class GasNebulae(AbstractNebulae):
-    """Gas that forms stars, which absorbs the photons of the stars that it has made, wherever those are now."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    ionising: RatePhotons
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "gas"
-    movers: ClassVar[str] = "gas"
-
-    @classmethod
-    def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "GasNebulae":
-        """With the photons of the run's SSP library."""
-        photons = RatePhotons.build(setup.library, _settings(setup).oldest)
-        return cls(painter=painter, oxygen=oxygen, ionising=photons, dust=DustInFront.of(setup))
+        kind: Kind = "stars" if settings.source == "stars" else "gas"
+        if kind == "stars":
+            ionising = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
+        else:
+            ionising = MeanPhotons.build(setup.library, settings.oldest)
+        oxygen, dust = OxygenScale.of(light.table), DustInFront.of(setup)
+        return cls(painter=painter, oxygen=oxygen, ionising=ionising, dust=dust, kind=kind)
 
     def absent(self, galaxy: Galaxy) -> Gas:
         """Gas in the places of the stars that forms none."""
@@ -347,17 +380,47 @@ class GasNebulae(AbstractNebulae):
             weight=none,
         )
 
-    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
-        """Gas that forms stars, or whose rate is no number, which is to be counted."""
-        return self.ionising.are_forming(particles)
+    def shining(self, particles: Any) -> Bool[Array, " particle"]:
+        """Stars up to the age `oldest`; gas that forms stars, or whose rate is no number, which is to be counted."""
+        if isinstance(self.ionising, StarPhotons):
+            return self.ionising.are_young(particles)
+        return ~(_of_gas(particles, "star_formation_rate") <= 0)
 
-    def photons(self, particles: Gas) -> Float[Array, " particle"]:
-        """Photons by the star formation rate."""
-        return self.ionising.of(particles)
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
+        """Particles in arcsec, at their O/H, stars also at their age; amounts are all ionising photons that they
+        make."""
+        if isinstance(self.ionising, StarPhotons):
+            abundance = self.oxygen.by_metals(particles.metallicity)
+            place = {"oxygen_abundance": abundance, "log_age": jnp.asarray(particles.log_age)}
+        else:
+            place = {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
+        return to_scene(particles, self.ionising.of(particles), place, alignment, arcsec_per_kpc)
 
-    def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
-        """O/H of the gas."""
-        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
+    def shine(self, scene: Scene, parameters: Parameters) -> Scene:
+        """The photons that gas absorbs, and the ionisation parameter of the section's law; behind dust, all of it also
+        behind that of birth clouds."""
+        own = parameters.nebular
+        absorbed = (1.0 - own.escape_fraction) * (1.0 - own.dust_fraction)
+        law, abundance = own.log_u, scene.coordinates["oxygen_abundance"]
+        log_u = law.at_solar + law.slope * (abundance - self.oxygen.solar)
+        shining = replace(
+            without_dark(scene), amount=scene.amount * absorbed, coordinates={**scene.coordinates, "log_u": log_u}
+        )
+        return self.dimmed(shining, parameters, jnp.ones_like(scene.amount))
+
+    def painter_for(self, parameters: Parameters) -> AbstractPainter:
+        """The painter of lines as wide as the section says, and of what diffuse gas absorbs."""
+        own = parameters.nebular
+        pair = self.painter
+        if own.diffuse is None or not isinstance(pair, PainterPair):
+            return as_wide(pair, own.velocity_dispersion)
+        near, far = pair.first, pair.second
+        if not isinstance(near, SpreadPainter) or not isinstance(far, SpreadPainter):
+            raise TypeError(f"nebular.diffuse: expected two spread painters, got {type(near).__name__}")
+        inner = as_wide(near.inner, own.velocity_dispersion), as_wide(far.inner, own.diffuse.velocity_dispersion)
+        near = replace(near, inner=inner[0], share=1.0 - own.diffuse.fraction)
+        far = replace(far, inner=inner[1], share=own.diffuse.fraction, place=own.diffuse.log_u)
+        return replace(pair, first=near, second=far)
 
 
 def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Setup) -> PainterPair:
@@ -387,10 +450,6 @@ def _settings(setup: Setup) -> NebularSettings:
     return settings
 
 
-def _source_of(settings: NebularSettings) -> type[AbstractNebulae]:
-    return StarNebulae if settings.source == "stars" else GasNebulae
-
-
 def _table(setup: Setup) -> NebularTable:
     settings = _settings(setup)
     table = load_nebular(settings.table)
@@ -413,21 +472,27 @@ def _table(setup: Setup) -> NebularTable:
 _PEAK = "log_peak_energy"
 
 
-class AbstractNarrowLines(AbstractSource):
+class NarrowLines(AbstractDimmedSource):
     """Gas that an active nucleus ionises; its amount is the photons that it absorbs, in 1e49 per second.
 
-    The covering fraction of the nucleus' photons is shared among particles by the field `nucleus`.
+    The covering fraction of the nucleus' photons is shared among particles by the field `nucleus`: the gas within a
+    `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`; without a radius a point
+    in the centre, at rest in the galaxy, of which every star paints an equal part.
     """
 
-    painter: eqx.AbstractVar[AbstractPainter]
-    oxygen: eqx.AbstractVar[OxygenScale]
-    per_erg: eqx.AbstractVar[Float[Array | ndarray, ""]]
-    dust: eqx.AbstractVar[DustInFront | None]
+    painter: AbstractPainter
+    oxygen: OxygenScale
+    per_erg: Float[Array | ndarray, ""]
+    radius: Float[Array | ndarray, ""] | None
+    dust: DustInFront | None
+    kind: Kind = eqx.field(static=True)  # pyright: ignore[reportIncompatibleVariableOverride]
+    reads_oxygen: bool = eqx.field(static=True)
+    words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
 
     @property
     def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The nucleus, and the columns of dust where the run has dust of kind particles."""
-        return (NUCLEUS, *(() if self.dust is None else self.dust.reads))
+        return (NUCLEUS,) if self.dust is None else (NUCLEUS, DUST_COLUMN)
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -445,34 +510,35 @@ class AbstractNarrowLines(AbstractSource):
         return light.plan(_with_point(setup), settings.velocity_dispersion)
 
     @classmethod
-    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNarrowLines":  # noqa: ARG003
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "NarrowLines":  # noqa: ARG003
         """The source of the section's gas, with a painter of lines, and beside it one of their continuum."""
-        light, radius = plan.own, agn_settings(setup).radius
+        light, settings = plan.own, agn_settings(setup)
         painter = light.painter(_with_point(setup), plan)
-        oxygen, per_erg = OxygenScale.of(light.table), np.asarray(np.log10(photons_per_erg() / PHOTONS))
-        common = {"oxygen": oxygen, "per_erg": per_erg, "dust": DustInFront.of(setup)}
-        if not radius:
-            return NarrowLinesOfPoint(painter=PointPainter.of(painter), **common)
-        reads_oxygen = agn_settings(setup).oxygen_abundance is None
-        return NarrowLinesOfGas(painter=painter, radius=np.asarray(radius), reads_oxygen=reads_oxygen, **common)
+        return cls(
+            painter=painter if settings.radius else PointPainter(painter.axes, painter.velocity_limit, painter),
+            oxygen=OxygenScale.of(light.table),
+            per_erg=np.asarray(np.log10(photons_per_erg() / PHOTONS)),
+            radius=np.asarray(settings.radius) if settings.radius else None,
+            dust=DustInFront.of(setup),
+            kind="gas" if settings.radius else "stars",
+            reads_oxygen=bool(settings.radius) and settings.oxygen_abundance is None,
+        )
 
-    @abstractmethod
-    def seen(self, particles: Any) -> tuple[Any, Float[Array, " particle"]]:
-        """The particles where they shine, and the part of the photons of each."""
+    def shining(self, particles: Any) -> Bool[Array, " particle"] | None:
+        """Gas within the radius, or whose place or mass is no number, which is to be counted; all stars."""
+        return None if self.radius is None else ~(covered(particles, jnp.asarray(self.radius)) <= 0)
 
-    @abstractmethod
-    def coordinates(self, particles: Any) -> dict[str, Float[Array, " particle"]]:
-        """The O/H of each, where it has one of its own."""
-
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
-        """Particles in arcsec; amounts are their parts of the photons, in the unit of the field `nucleus`."""
-        placed, part = self.seen(particles)
-        return to_scene(placed, part, self.coordinates(particles), alignment, arcsec_per_kpc)
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
+        """Particles in arcsec, those of a point in one place; amounts are their parts of the photons, in the unit of
+        the field `nucleus`."""
+        if self.radius is None:
+            columns = {name: getattr(particles, name) for name in ("position", "velocity", "smoothing_length")}
+            centred = {name: jnp.zeros_like(jnp.asarray(own)) for name, own in columns.items() if own is not None}
+            particles, part = replace(particles, **centred), jnp.ones_like(jnp.asarray(particles.position)[:, 0])
+        else:
+            part = covered(particles, jnp.asarray(self.radius))
+        place = {"oxygen_abundance": self.oxygen.by_oxygen(particles)} if self.reads_oxygen else {}
+        return to_scene(particles, part, place, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The photons that gas absorbs, all of them together Q x covering_fraction, and their place in the table."""
@@ -483,8 +549,7 @@ class AbstractNarrowLines(AbstractSource):
         if own.oxygen_abundance is not None:
             same["oxygen_abundance"] = own.oxygen_abundance
         place = {name: jnp.broadcast_to(value, scene.amount.shape) for name, value in same.items()}
-        shining = replace(without_dark(scene), amount=scene.amount * share, coordinates=place)
-        return shining if self.dust is None else self.dust.dim(shining, parameters)
+        return self.dimmed(replace(without_dark(scene), amount=scene.amount * share, coordinates=place), parameters)
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the section says."""
@@ -492,54 +557,6 @@ class AbstractNarrowLines(AbstractSource):
         if isinstance(painter, PointPainter):
             return replace(painter, inner=as_wide(painter.inner, dispersion))
         return as_wide(painter, dispersion)
-
-
-class NarrowLinesOfGas(AbstractNarrowLines):
-    """The gas within a `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    per_erg: Float[Array | ndarray, ""]
-    radius: Float[Array | ndarray, ""]
-    dust: DustInFront | None
-    reads_oxygen: bool = eqx.field(static=True)
-    kind: ClassVar[Kind] = "gas"
-    words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
-
-    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
-        """Gas within the radius, or whose place or mass is no number, which is to be counted."""
-        return ~(covered(particles, jnp.asarray(self.radius)) <= 0)
-
-    def seen(self, particles: Gas) -> tuple[Gas, Float[Array, " particle"]]:
-        """By what each covers of the nucleus' sky (`covered`)."""
-        return particles, covered(particles, jnp.asarray(self.radius))
-
-    def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
-        """O/H of the gas, unless the section gives one: such gas needs no metallicity."""
-        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)} if self.reads_oxygen else {}
-
-
-class NarrowLinesOfPoint(AbstractNarrowLines):
-    """A point in the centre, at rest in the galaxy; every star paints an equal part of it."""
-
-    painter: AbstractPainter
-    oxygen: OxygenScale
-    per_erg: Float[Array | ndarray, ""]
-    dust: DustInFront | None
-    kind: ClassVar[Kind] = "stars"
-
-    def seen(self, particles: Stars) -> tuple[Stars, Float[Array, " particle"]]:
-        """All in one place."""
-        position, velocity, length = (
-            None if own is None else jnp.zeros_like(jnp.asarray(own))
-            for own in (particles.position, particles.velocity, particles.smoothing_length)
-        )
-        centred = replace(particles, position=position, velocity=velocity, smoothing_length=length)
-        return centred, jnp.ones_like(jnp.asarray(particles.position)[:, 0])
-
-    def coordinates(self, particles: Stars) -> dict[str, Float[Array, " particle"]]:  # noqa: ARG002
-        """None: the gas of a point is not the stars'."""
-        return {}
 
 
 def _with_point(setup: Setup) -> Setup:

@@ -52,11 +52,6 @@ class DustInFront(eqx.Module):
             return None
         return cls(np.asarray(np.log10(dust.birth_age * _YEARS_PER_MYR)), dust.has_birth_clouds)
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The field of columns."""
-        return (DUST_COLUMN,)
-
     def young(self, log_age: Float[Array, " particle"]) -> Float[Array, " particle"]:
         """The share of each star's light (log10 age in yr) that comes through its birth cloud: 1, or 0 for old ones."""
         return jnp.clip((self.log_birth_age + _LEAVING - log_age) / _LEAVING, 0.0, 1.0)
@@ -89,6 +84,12 @@ def _settings(setup: Setup) -> ParticleDustSettings | None:
 
 Kind = Literal["stars", "gas"]
 """A kind of a galaxy's particles, by its name in `Galaxy`."""
+
+Rotation = Float[Array | ndarray, "3 3"]
+"""To the body axes of a galaxy."""
+
+Scale = Float[Array | ndarray, ""]
+"""arcsec per kpc."""
 
 
 class ReaderWords(NamedTuple):
@@ -125,12 +126,7 @@ class AbstractSource(eqx.Module):
         """The source for one run; its painter is `build_painter(plan, setup)` or one of its own."""
 
     @abstractmethod
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
 
     def shining(self, particles: Any) -> Bool[Array, " particle"] | None:  # noqa: ARG002
@@ -154,12 +150,22 @@ class AbstractSource(eqx.Module):
         return None
 
 
-def scene_of(
-    source: AbstractSource,
-    particles: Any,
-    alignment: Float[Array | ndarray, "3 3"] | None,
-    arcsec_per_kpc: Float[Array | ndarray, ""],
-) -> Scene:
+class AbstractDimmedSource(AbstractSource):
+    """A source whose particles shine through the dust of kind particles in front of them, where the run has any."""
+
+    dust: eqx.AbstractVar[DustInFront | None]
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The field of columns of dust, where the run has dust of kind particles."""
+        return () if self.dust is None else (DUST_COLUMN,)
+
+    def dimmed(self, scene: Scene, parameters: Parameters, young: Float[Array, " particle"] | None = None) -> Scene:
+        """The scene behind its dust; `young` as in `DustInFront.dim`."""
+        return scene if self.dust is None else self.dust.dim(scene, parameters, young)
+
+
+def scene_of(source: AbstractSource, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
     """A source's `scene` of some particles; raises ConfigError, which names the source, where it returns none."""
     call = f"source {type(source).__name__}: `scene`"
     with plug_in_named(call, source):
@@ -173,11 +179,6 @@ class ReadsParticles(Protocol):
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords]
 
-
-@runtime_checkable
-class MayBeAbsent(Protocol):
-    """A source or a field, which may have something that stands for its particles."""
-
     def absent(self, galaxy: Galaxy) -> Any:
         """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
         ...
@@ -185,23 +186,19 @@ class MayBeAbsent(Protocol):
 
 def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
     """The particles that each of some readers reads; raises ValueError where the galaxy has none of the kind."""
+    found = []
     for reader in readers:
         if reader.kind not in get_args(Kind):
             kinds = " or ".join(map(repr, get_args(Kind)))
             raise ConfigError(f"{type(reader).__name__}.kind must be {kinds}, got '{reader.kind}'")
-    found = tuple(_particles(reader, galaxy) for reader in readers)
-    for reader, particles in zip(readers, found, strict=True):
-        if particles is None:
+        given = getattr(galaxy, reader.kind)
+        found.append(reader.absent(galaxy) if given is None else given)
+        if found[-1] is None:
             raise ValueError(
                 f"galaxy.{reader.kind}: expected particles for {reader.words.what}, got none; take a galaxy with "
                 f"{reader.kind} (rubix-like inspect FILE says what that of a file lacks), or {reader.words.remedy}"
             )
-    return found
-
-
-def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
-    particles = getattr(galaxy, reader.kind)
-    return reader.absent(galaxy) if particles is None and isinstance(reader, MayBeAbsent) else particles
+    return tuple(found)
 
 
 CORE: float = 0.1

@@ -5,14 +5,20 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
-from numpy import ndarray
 
 from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan, build_painter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.source import AbstractSource, DustInFront, Kind, seen_through_dust
+from rubix_like.forward.sources.source import (
+    AbstractDimmedSource,
+    DustInFront,
+    Kind,
+    Rotation,
+    Scale,
+    seen_through_dust,
+)
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene, to_scene
@@ -25,7 +31,7 @@ LOWEST_METALLICITY: float = 1e-12
 """Keeps the logarithm and its gradient finite at Z = 0; far below any library."""
 
 
-class StarsSource(AbstractSource):
+class StarsSource(AbstractDimmedSource):
     """Every star particle shines as the SSP of its age and metallicity, per unit of its mass at birth, through the
     dust in front of it."""
 
@@ -48,30 +54,17 @@ class StarsSource(AbstractSource):
         """Emitters of stars, where others are those of gas."""
         return None if particles.line_light is None else ~(jnp.asarray(particles.initial_mass) <= 0)
 
-    @property
-    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The columns of dust, where the run has dust of kind particles."""
-        return () if self.dust is None else self.dust.reads
-
-    def scene(
-        self,
-        particles: Stars,
-        alignment: Float[Array | ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | ndarray, ""],
-    ) -> Scene:
+    def scene(self, particles: Stars, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
         """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
         return star_scene(particles, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The stars behind their dust."""
-        return (
-            scene if self.dust is None else self.dust.dim(scene, parameters, self.dust.young(scene.coordinates["age"]))
-        )
+        young = None if self.dust is None else self.dust.young(scene.coordinates["age"])
+        return self.dimmed(scene, parameters, young)
 
 
-def star_scene(
-    stars: Stars, alignment: Float[Array | ndarray, "3 3"] | None, arcsec_per_kpc: Float[Array | ndarray, ""]
-) -> Scene:
+def star_scene(stars: Stars, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
     """Stars on the body axes, in arcsec, with their mass at birth as amount, at their log10 metallicity and age."""
     return to_scene(stars, stars.initial_mass, star_coordinates(stars), alignment, arcsec_per_kpc)
 

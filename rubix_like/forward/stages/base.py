@@ -142,6 +142,20 @@ class AbstractCubeStage(eqx.Module):
         """What it does beside changing the cube's values."""
 
 
+class AbstractSpectraStage(AbstractCubeStage):
+    """A stage that takes no light from beyond the field, is no map of images, and may change values alone."""
+
+    margin: ClassVar[int] = 0  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
+        """None: it is different in every spectrum, along wavelength or no linear map."""
+        return
+
+    def report(self) -> StageReport:
+        """An empty report."""
+        return StageReport()
+
+
 @named_arguments
 def refuse_options(
     stage: str, options: Mapping[str, Any], known: tuple[str, ...] = (), place: str = "pipeline: stage"

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSettings, NoiseSettings
+from rubix_like.config import ExposureSettings, InstrumentSettings, NoiseSettings
 from rubix_like.config.quantities import as_tuple
 from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
 from rubix_like.cube.bins import WavelengthBins
@@ -23,7 +23,7 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, displaced
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
+from rubix_like.forward.stages.base import AbstractSpectraStage, PaintedCube, refuse_options
 from rubix_like.galaxy.scene import rotate
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.instrument.sky import Sky, bin_means, load_sky
@@ -268,7 +268,12 @@ class ExposureNoise(AbstractNoise):
         emission, transmission = _seen(sky, vacuum_edges)
         one = float(np.mean(exposure.time))
         time = one * exposure.count
-        photons_to_electrons = detector.collecting_area * time * _throughput(detector, bins.edges)
+        throughput = np.asarray(detector.throughput)  # without the atmosphere
+        if detector.wavelength is None:
+            throughput = np.full(bins.n_wave, throughput[0])
+        else:
+            throughput = bin_means(np.asarray(detector.wavelength), throughput, bins.edges)
+        photons_to_electrons = detector.collecting_area * time * throughput
         light = PHOTONS_AT_1_ANGSTROM * bins.to_vacuum(bins.wavelength) * np.diff(bins.edges)
         sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.element_area
         dark = detector.dark_current / _SECONDS_PER_HOUR * time * detector.pixels_per_voxel
@@ -334,14 +339,7 @@ def _seen(sky: Sky | None, vacuum_edges: ndarray) -> tuple[ndarray, ndarray]:
     return emission, transmission
 
 
-def _throughput(detector: DetectorSettings, edges: ndarray) -> ndarray:
-    """Mean throughput of every bin, without the atmosphere."""
-    if detector.wavelength is None:
-        return np.full(len(edges) - 1, detector.throughput[0])
-    return bin_means(np.asarray(detector.wavelength), np.asarray(detector.throughput), edges)
-
-
-class Noise(AbstractCubeStage):
+class Noise(AbstractSpectraStage):
     """Adds noise of a target signal to noise or of an exposure; identity, without a variance, for `noise: null`.
 
     With one key, flux = f(p) + sigma(p) e. Derivatives in galaxy and parameters p hold the standard normal e of every
@@ -352,7 +350,6 @@ class Noise(AbstractCubeStage):
 
     model: AbstractNoise | None
     keep_truth: bool = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Noise":
@@ -377,11 +374,3 @@ class Noise(AbstractCubeStage):
         noise, variance = self.model.draw(cube, parameters, key)
         truth = cube.flux if self.keep_truth and cube.truth is None else cube.truth
         return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """None: noise is not a linear map."""
-        return
-
-    def report(self) -> StageReport:
-        """An empty report."""
-        return StageReport()

@@ -24,6 +24,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
+    AbstractSpectraStage,
     PaintedCube,
     Spatial,
     StageReport,
@@ -147,17 +148,18 @@ class PSFStage(AbstractCubeStage):
         """The kind of PSF, its width and the one that stars are seen with, and the light that is given back."""
         if self.psf is None:
             return StageReport()
-        meta = psf_entries(self.psf, self.field)
-        if self.seen is None:
-            return StageReport(meta=meta)
-        meta |= self.seen.entries()
-        return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit, self.psf.painting.cells))
+        return psf_report(self.psf, self.field, self.seen, {})
 
 
-def psf_entries(psf: PSF, field: FieldPSF | None) -> dict[str, Any]:
-    """What a header says of a PSF beside its widths."""
+def psf_report(
+    psf: PSF, field: FieldPSF | None, seen: SeenWidth | None, entries: Mapping[str, int | float | str]
+) -> StageReport:
+    """The report on a PSF, beside its widths, and on those that stars are seen with, with further entries."""
     meta = {"psf_kind": psf.kind, "psf_lost": float(psf.lost), "psf_cells": psf.painting.cells}
-    return meta if field is None else meta | {"psf_places": field.n_place}
+    meta |= entries if field is None else {"psf_places": field.n_place, **entries}
+    if seen is None:
+        return StageReport(meta=meta)
+    return StageReport(meta=meta | seen.entries(), notes=seen.notes(psf.painting.deposit, psf.painting.cells))
 
 
 def psf_widths(parameters: Parameters) -> PSFParameters:
@@ -169,7 +171,7 @@ def psf_widths(parameters: Parameters) -> PSFParameters:
 _SPAXELS_AT_ONCE = 64
 
 
-class DegradeLSF(AbstractCubeStage):
+class DegradeLSF(AbstractSpectraStage):
     """Spectra convolved with a Gaussian that takes the effective LSF to a wider one, bins included.
 
     FWHM_kernel^2 = FWHM_wanted(lambda)^2 - FWHM_effective(lambda)^2 at each detector bin; its variance is exact however
@@ -183,13 +185,15 @@ class DegradeLSF(AbstractCubeStage):
     lsf_fwhm: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     bits: Int[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     n_sharper: Int[Array | ndarray, ""]
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "DegradeLSF":
         """The options are those of `instrument.lsf`: fwhm, polynomial, or wavelength with fwhm or resolving_power."""
         refuse_options("degrade_lsf", options, tuple(LSFSettings.model_fields))
-        wanted = _wanted(options)
+        try:
+            wanted = LSFSettings.model_validate(dict(options))
+        except ValidationError as error:
+            raise ConfigError(explain(error, LSFSettings, "pipeline: stage 'degrade_lsf'")) from error
         bins = setup.instrument.bins
         effective = setup.lsf_fwhm
         width = np.diff(bins.edges)
@@ -231,10 +235,6 @@ class DegradeLSF(AbstractCubeStage):
         flux = lax.map(spread, longer, batch_size=_SPAXELS_AT_ONCE)
         return eqx.tree_at(lambda c: c.flux, cube, flux)
 
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """It acts along wavelength."""
-        return
-
     def report(self) -> StageReport:
         """The new effective LSF, the flagged ends, and where the cube was coarser already."""
         widths, sharper = np.asarray(self.lsf_fwhm), int(self.n_sharper)
@@ -249,21 +249,13 @@ class DegradeLSF(AbstractCubeStage):
         )
 
 
-def _wanted(options: Mapping[str, Any]) -> LSFSettings:
-    try:
-        return LSFSettings.model_validate(dict(options))
-    except ValidationError as error:
-        raise ConfigError(explain(error, LSFSettings, "pipeline: stage 'degrade_lsf'")) from error
-
-
-class Aperture(AbstractCubeStage):
+class Aperture(AbstractSpectraStage):
     """Spaxels whose centre lies outside `instrument.aperture` hold no light (noise comes after) and are flagged.
 
     `inside`: those within; None where all are.
     """
 
     inside: Bool[Array | ndarray, "y x"] | None
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Aperture":
@@ -279,10 +271,6 @@ class Aperture(AbstractCubeStage):
         inside = cube.footprint.elements(jnp.asarray(self.inside))
         flux = jnp.where(inside[:, None], cube.flux, jnp.zeros((), cube.flux.dtype))
         return eqx.tree_at(lambda c: c.flux, cube, flux)
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """Not before projection: outside the aperture there is no light to save."""
-        return
 
     def report(self) -> StageReport:
         """The bit for 'outside the aperture'."""

@@ -12,10 +12,9 @@ from numpy import ndarray
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.stages.base import (
-    AbstractCubeStage,
     AbstractSceneStage,
+    AbstractSpectraStage,
     PaintedCube,
-    StageReport,
     refuse_noisy,
     refuse_options,
 )
@@ -89,7 +88,7 @@ class Point(AbstractSceneStage):
         return eqx.tree_at(lambda s: (s.position, s.velocity), scene, (position, velocity))
 
 
-class Dust(AbstractCubeStage):
+class Dust(AbstractSpectraStage):
     """A uniform dust screen dims the flux by a_v A(lambda) / A(V) magnitudes; identity when the run has no dust.
 
     `relative` is A(lambda) / A(V) at the centres of the bins, in vacuum: at the rest wavelengths of the galaxy's
@@ -98,7 +97,6 @@ class Dust(AbstractCubeStage):
     """
 
     relative: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin())
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Dust":
@@ -114,14 +112,6 @@ class Dust(AbstractCubeStage):
             return cube
         refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
         return eqx.tree_at(lambda c: c.flux, cube, cube.flux * share[None, :])
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """It is not the same at all wavelengths."""
-        return
-
-    def report(self) -> StageReport:
-        """Nothing: its settings are part of the run's."""
-        return StageReport()
 
 
 def screen_transmission(

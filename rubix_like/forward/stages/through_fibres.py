@@ -19,13 +19,14 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
+    AbstractSpectraStage,
     PaintedCube,
     Spatial,
     StageReport,
     WavelengthSpatial,
     refuse_options,
 )
-from rubix_like.forward.stages.optics import psf_entries, psf_widths
+from rubix_like.forward.stages.optics import psf_report, psf_widths
 from rubix_like.instrument.fibres.bundle import cube_weights, displaced_nodes, displacements
 from rubix_like.instrument.fibres.fibre_map import FibreMap, FixedFibreMap, image_width, margin_for
 from rubix_like.instrument.field_psf import FieldPSF, PSFTerms
@@ -121,20 +122,15 @@ class FibreStage(AbstractCubeStage):
 
     def report(self) -> StageReport:
         """The fibres, and the PSF in front of them."""
-        psf = self.psf
-        meta: dict[str, Any] = {
-            **psf_entries(psf, self.field),
+        entries: dict[str, int | float | str] = {
             "fibre_bundle": self.bundle,
             "fibre_diameter": 2 * self.optics.radius,
             "fibre_spectra": int(np.size(self.optics.exposure)),
             "fibre_exposures": self.n_exposure,
         }
         if self.optics.shift is not None:
-            meta["fibre_refraction"] = float(np.linalg.norm(np.asarray(self.optics.shift), axis=-1).max())
-        if self.seen is None:
-            return StageReport(meta=meta)
-        meta |= self.seen.entries()
-        return StageReport(meta=meta, notes=self.seen.notes(psf.painting.deposit, psf.painting.cells))
+            entries["fibre_refraction"] = float(np.linalg.norm(np.asarray(self.optics.shift), axis=-1).max())
+        return psf_report(self.psf, self.field, self.seen, entries)
 
     def _matrices(self, parameters: Parameters) -> Float[Array, "node fibre cell"]:
         widths = psf_widths(parameters)
@@ -187,7 +183,7 @@ _LEAST = 0.5
 """Of the weights in a spaxel that must be those of good fibres."""
 
 
-class FibreCube(AbstractCubeStage):
+class FibreCube(AbstractSpectraStage):
     """Spectra are calibrated for the transparency of their exposure, then every spaxel is a weighted sum of those near
     it (`instrument.fibres.cube`): its variance is the sum of the fibres' with the weights squared, and what no fibre
     reaches is masked. The spectra go along.
@@ -200,7 +196,6 @@ class FibreCube(AbstractCubeStage):
     transparency: Float[Array | ndarray, " fibre"]
     footprint: Footprint
     method: str = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FibreCube":
@@ -260,10 +255,6 @@ class FibreCube(AbstractCubeStage):
             there = self.weights.images(((bits & bit) > 0).astype(self.weights.weights.dtype)) > 0
             found = found | jnp.where(few & there, jnp.int32(bit), jnp.int32(0))
         return good, scale, found
-
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """None: it comes after the noise of the fibres."""
-        return
 
     def report(self) -> StageReport:
         """The bit of spaxels without a fibre, and the recipe."""

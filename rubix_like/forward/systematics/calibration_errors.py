@@ -1,8 +1,7 @@
 """Stages `flat_field`, `flux_calibration`, `telluric`: factors that calibration leaves in spectra and their noise."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,23 +12,28 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 from scipy.ndimage import median_filter
 
-from rubix_like.config.sections.noise import NO_SKY
+from rubix_like.config.sections.noise import (
+    NO_SKY,
+    FlatFieldSettings,
+    FluxCalibrationSettings,
+    LSFVariationSettings,
+    SkySubtractionSettings,
+    TelluricSettings,
+    WavelengthSolutionSettings,
+)
 from rubix_like.constants import ANGSTROM_PER_MICRON, FWHM_PER_SIGMA, PHOTONS_AT_1_ANGSTROM, SPEED_OF_LIGHT
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.base import PaintedCube, refuse_noisy, refuse_options
+from rubix_like.forward.stages.base import PaintedCube, refuse_noisy
 from rubix_like.forward.systematics.systematic import (
-    AbstractSystematic,
+    AbstractAddedChange,
+    AbstractRelativeChange,
     ErrorRecord,
-    error_key,
+    Spectra,
     exposure_numbers,
     exposures_added,
     place_numbers,
     spectra_numbers,
-    systematics_of,
-    with_error,
-    with_relative_error,
 )
 from rubix_like.instrument.detector import instrument_fwhm
 from rubix_like.instrument.sky import Sky, bin_means, load_sky
@@ -73,10 +77,6 @@ class SmoothErrors(eqx.Module):
         nodes = first + step * np.arange(int(np.ceil((last - first) / step)) + 1)
         shapes = np.exp(-0.5 * ((wavelength[None, :] - nodes[:, None]) / width) ** 2)
         return cls(rms * shapes / np.sqrt(np.sum(shapes**2, axis=0)))
-
-    def scaled(self, factor: float | Float[ndarray, " wave"]) -> "SmoothErrors":
-        """The errors times a factor, which may depend on wavelength."""
-        return SmoothErrors(self.shapes * factor)
 
     def draw(self, key: PRNGKeyArray, number: Int[Array | ndarray, " element"]) -> Float[Array, "element wave"]:
         """The errors of spectra; those of one number are the same."""
@@ -168,24 +168,22 @@ _MOST_BINS = 0.3
 _WHY = "it moves light before that is detected"
 
 
-class WavelengthSolution(AbstractSystematic):
+class WavelengthSolution(AbstractAddedChange):
     """Spectra whose light is shifted along wavelength by a smooth error of each; light is conserved."""
 
     errors: SmoothErrors
     widths: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     number: Int[Array | ndarray, " element"]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "wavelength_solution"
     key_number: ClassVar[int | None] = 1002
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "WavelengthSolution":
-        """By `systematics.wavelength_solution`; no options. Raises ConfigError for a velocity of more than 0.3 bins."""
-        refuse_options("wavelength_solution", options)
-        settings, bins = systematics_of(setup).wavelength_solution, setup.instrument.bins
-        assert settings is not None
+    def of(cls, setup: Setup, settings: WavelengthSolutionSettings, record: ErrorRecord) -> "WavelengthSolution":
+        """Raises ConfigError for a velocity of more than 0.3 bins."""
+        bins = setup.instrument.bins
         widths = np.diff(bins.edges)
-        errors = SmoothErrors.build(1.0, settings.correlation, bins.wavelength, "wavelength_solution")
+        errors = SmoothErrors.build(1.0, settings.correlation, bins.wavelength, cls.name)
         if settings.velocity is not None:
             rms = settings.velocity / SPEED_OF_LIGHT * bins.wavelength / widths
             if rms.max() > _MOST_BINS:
@@ -196,21 +194,19 @@ class WavelengthSolution(AbstractSystematic):
         else:
             assert settings.rms is not None
             rms = np.full(len(widths), settings.rms)
-        return cls(
-            errors=errors.scaled(rms), widths=widths, number=spectra_numbers(setup), record=ErrorRecord.of(setup)
-        )
+        errors = SmoothErrors(errors.shapes * rms)
+        return cls(errors=errors, widths=widths, number=spectra_numbers(setup), record=record)
 
-    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube with shifted spectra; raises ConfigError after noise."""
-        refuse_noisy("wavelength_solution", cube, _WHY)
-        shift = self.errors.draw(error_key(key, self.record), self.number)
+    def change(self, cube: PaintedCube, key: PRNGKeyArray) -> Spectra:
+        """The shifted spectra less those that were; raises ConfigError after noise."""
+        refuse_noisy(self.name, cube, _WHY)
         widths = jnp.asarray(self.widths)[None, :]
-        longer = (cube.split.with_neighbours(own, SHIFT_REACH) for own in (cube.flux * widths, shift))
-        change = shifted_light(*longer) / widths - cube.flux
-        return with_error(cube, "wavelength_solution", change, self.record)
+        light_and_shift = cube.flux * widths, self.errors.draw(key, self.number)
+        longer = (cube.split.with_neighbours(values, SHIFT_REACH) for values in light_and_shift)
+        return shifted_light(*longer) / widths - cube.flux
 
 
-class LSFVariation(AbstractSystematic):
+class LSFVariation(AbstractAddedChange):
     """Spectra whose line spread is wider or narrower than the instrument's by a smooth error of each spaxel or fibre;
     light is conserved."""
 
@@ -219,15 +215,13 @@ class LSFVariation(AbstractSystematic):
     widths: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     number: Int[Array | ndarray, " element"]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "lsf_variation"
     key_number: ClassVar[int | None] = 1001
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "LSFVariation":
-        """By `systematics.lsf_variation`; no options. Raises ConfigError for an instrument without a line spread."""
-        refuse_options("lsf_variation", options)
-        settings, bins, lsf = systematics_of(setup).lsf_variation, setup.instrument.bins, setup.instrument.lsf
-        assert settings is not None
+    def of(cls, setup: Setup, settings: LSFVariationSettings, record: ErrorRecord) -> "LSFVariation":
+        """Raises ConfigError for an instrument without a line spread."""
+        bins, lsf = setup.instrument.bins, setup.instrument.lsf
         if lsf is None:
             raise ConfigError(
                 "systematics.lsf_variation: expected an instrument with a line spread, got lsf: null; give "
@@ -235,24 +229,16 @@ class LSFVariation(AbstractSystematic):
             )
         widths = np.diff(bins.edges)
         variance = (instrument_fwhm(lsf, bins.wavelength) / FWHM_PER_SIGMA / widths) ** 2
-        errors = SmoothErrors.build(settings.rms, settings.correlation, bins.wavelength, "lsf_variation")
-        return cls(
-            errors=errors,
-            variance=variance,
-            widths=widths,
-            number=place_numbers(setup),
-            record=ErrorRecord.of(setup),
-        )
+        errors = SmoothErrors.build(settings.rms, settings.correlation, bins.wavelength, cls.name)
+        return cls(errors=errors, variance=variance, widths=widths, number=place_numbers(setup), record=record)
 
-    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube with spectra of other widths; raises ConfigError after noise."""
-        refuse_noisy("lsf_variation", cube, _WHY)
-        error = self.errors.draw(error_key(key, self.record), self.number)
+    def change(self, cube: PaintedCube, key: PRNGKeyArray) -> Spectra:
+        """The spectra of other widths less those that were; raises ConfigError after noise."""
+        refuse_noisy(self.name, cube, _WHY)
+        error, widths = self.errors.draw(key, self.number), jnp.asarray(self.widths)[None, :]
         added = jnp.asarray(self.variance)[None, :] * error * (2 + error)
-        widths = jnp.asarray(self.widths)[None, :]
-        longer = (cube.split.with_neighbours(own, WIDTH_REACH) for own in (cube.flux * widths, added))
-        change = spread_light(*longer) / widths - cube.flux
-        return with_error(cube, "lsf_variation", change, self.record)
+        longer = (cube.split.with_neighbours(values, WIDTH_REACH) for values in (cube.flux * widths, added))
+        return spread_light(*longer) / widths - cube.flux
 
 
 _FINE = 0.25
@@ -269,23 +255,12 @@ _BEYOND = 150.0
 """Angstrom beyond the detector that are spread and filtered with it, where the table has them."""
 
 
-class SkyPatterns(NamedTuple):
-    """(wave,) in 1e-20 erg/s/cm2/Angstrom of a spectrum, for an error of 1: `shift` by one bin towards longer
-    wavelengths, relative changes of the width (`lsf`), of the emission `lines` and of the `continuum`."""
-
-    shift: Float[ndarray, " wave"]
-    lsf: Float[ndarray, " wave"]
-    lines: Float[ndarray, " wave"]
-    continuum: Float[ndarray, " wave"]
-
-
 def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> Sky:
     """The sky of a section: the named ones, else that of `noise.exposure`, else dark. Raises ConfigError where there is
     none, or where it does not cover the detector."""
     noise = setup.config.noise
     exposure = None if noise is None else noise.exposure
-    chosen = names or ("dark" if exposure is None else exposure.sky)
-    sky = load_sky(chosen)
+    sky = load_sky(names or ("dark" if exposure is None else exposure.sky))
     if sky is None:
         raise ConfigError(f"systematics.{section}.sky: expected a sky with an atmosphere, got '{NO_SKY}'; name one")
     edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges)
@@ -293,8 +268,10 @@ def sky_for(setup: Setup, names: str | tuple[str, ...] | None, section: str) -> 
     return sky
 
 
-def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
-    """The patterns of a sky in the detector's bins, of the light that one spectrum gets.
+def sky_patterns(sky: Sky, setup: Setup) -> dict[str, Float[ndarray, " wave"]]:
+    """The patterns of a sky in the detector's bins, of the light that one spectrum gets, in 1e-20 erg/s/cm2/Angstrom
+    for an error of 1: `shift` by one bin towards longer wavelengths, relative changes of the width (`lsf`), of the
+    emission `lines` and of the `continuum`.
 
     The sky is spread by the instrument's line spread as far as that is wider than the table's own. With S the flux
     density per bin, a shift by a bin is S(lower edge) - S(upper edge), and a relative change e of the width adds
@@ -312,12 +289,12 @@ def sky_patterns(sky: Sky, setup: Setup) -> SkyPatterns:
     wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen
     continuum = median_filter(seen, size=2 * int(_MEDIAN / 2 / step) + 1, mode="nearest")
     at_edges = np.interp(edges, grid, seen)
-    return SkyPatterns(
-        shift=at_edges[:-1] - at_edges[1:],
-        lsf=bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
-        lines=bin_means(grid, seen - continuum, edges),
-        continuum=bin_means(grid, continuum, edges),
-    )
+    return {
+        "shift": at_edges[:-1] - at_edges[1:],
+        "lsf": bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
+        "lines": bin_means(grid, seen - continuum, edges),
+        "continuum": bin_means(grid, continuum, edges),
+    }
 
 
 def line_absorption(sky: Sky, setup: Setup) -> Float[ndarray, " wave"]:
@@ -375,7 +352,7 @@ def _lower_hull(x: Float[ndarray, " point"], y: Float[ndarray, " point"]) -> Flo
     return np.interp(x, *np.transpose(kept))
 
 
-class SkyResidual(AbstractSystematic):
+class SkyResidual(AbstractAddedChange):
     """In every spectrum the sum of four patterns of the sky, each times a normal error of its own: what a wrong
     wavelength, line width, strength of lines and continuum of the subtracted sky leave, to first order in them. With
     several exposures in a spectrum it is the mean of theirs.
@@ -386,59 +363,46 @@ class SkyResidual(AbstractSystematic):
     patterns: Float[Array | ndarray, "pattern wave"] = eqx.field(metadata=per_bin())
     number: Int[Array | ndarray, " element"]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "sky_residual"
     key_number: ClassVar[int | None] = 1006
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "SkyResidual":
-        """By `systematics.sky_residual`; no options. Raises ConfigError for a sky that does not cover the detector."""
-        refuse_options("sky_residual", options)
-        settings = systematics_of(setup).sky_residual
-        assert settings is not None
-        patterns = sky_patterns(sky_for(setup, settings.sky, "sky_residual"), setup)
-        rms = np.array([getattr(settings, name) for name in patterns._fields]) / np.sqrt(exposures_added(setup))
-        return cls(
-            patterns=rms[:, None] * np.stack(patterns),
-            number=spectra_numbers(setup),
-            record=ErrorRecord.of(setup),
-        )
+    def of(cls, setup: Setup, settings: SkySubtractionSettings, record: ErrorRecord) -> "SkyResidual":
+        """Raises ConfigError for a sky that does not cover the detector."""
+        patterns = sky_patterns(sky_for(setup, settings.sky, cls.name), setup)
+        rms = np.array([getattr(settings, name) for name in patterns]) / np.sqrt(exposures_added(setup))
+        return cls(patterns=rms[:, None] * np.stack([*patterns.values()]), number=spectra_numbers(setup), record=record)
 
-    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube with the residual."""
+    def change(self, cube: PaintedCube, key: PRNGKeyArray) -> Spectra:
+        """The residual."""
         patterns = jnp.asarray(self.patterns)
-        own = jnp.arange(len(patterns), dtype=jnp.int32)[None, :]
-        numbers = jnp.asarray(self.number)[:, None] * len(patterns) + own
-        normal = numbered_normal(error_key(key, self.record), numbers, cube.flux.dtype)
-        change = jnp.einsum("ep,pw->ew", normal, patterns, precision=lax.Precision.HIGHEST)
-        return with_error(cube, "sky_residual", change, self.record)
+        each = jnp.arange(len(patterns), dtype=jnp.int32)[None, :]
+        normal = numbered_normal(key, jnp.asarray(self.number)[:, None] * len(patterns) + each, cube.flux.dtype)
+        return jnp.einsum("ep,pw->ew", normal, patterns, precision=lax.Precision.HIGHEST)
 
 
-class FlatField(AbstractSystematic):
+class FlatField(AbstractRelativeChange):
     """Each spaxel or fibre times 1 + a smooth error of its own, the same in all exposures."""
 
     errors: SmoothErrors
     number: Int[Array | ndarray, " element"]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "flat_field"
     key_number: ClassVar[int | None] = 1005
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FlatField":
-        """By `systematics.flat_field`; no options."""
-        refuse_options("flat_field", options)
-        settings = systematics_of(setup).flat_field
-        assert settings is not None
+    def of(cls, setup: Setup, settings: FlatFieldSettings, record: ErrorRecord) -> "FlatField":
+        """The errors of every spaxel or fibre."""
         wavelength = setup.instrument.bins.wavelength
-        errors = SmoothErrors.build(settings.rms, settings.correlation, wavelength, "flat_field")
-        return cls(errors=errors, number=place_numbers(setup), record=ErrorRecord.of(setup))
+        errors = SmoothErrors.build(settings.rms, settings.correlation, wavelength, cls.name)
+        return cls(errors=errors, number=place_numbers(setup), record=record)
 
-    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube with the error."""
-        error = self.errors.draw(error_key(key, self.record), self.number)
-        return with_relative_error(cube, "flat_field", error, self.record)
+    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:  # noqa: ARG002
+        """One of each spaxel or fibre."""
+        return self.errors.draw(key, self.number)
 
 
-class FluxCalibration(AbstractSystematic):
+class FluxCalibration(AbstractRelativeChange):
     """All spectra of an exposure times 1 + a smooth error: what of it changes with wavelength, and what does not. With
     several exposures in a spectrum the error is the mean of theirs."""
 
@@ -446,28 +410,24 @@ class FluxCalibration(AbstractSystematic):
     absolute: SmoothErrors
     number: Int[Array | ndarray, " element"]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "flux_calibration"
     key_number: ClassVar[int | None] = 1008
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FluxCalibration":
-        """By `systematics.flux_calibration`; no options."""
-        refuse_options("flux_calibration", options)
-        settings = systematics_of(setup).flux_calibration
-        assert settings is not None
+    def of(cls, setup: Setup, settings: FluxCalibrationSettings, record: ErrorRecord) -> "FluxCalibration":
+        """The errors of every exposure."""
         wavelength, mean = setup.instrument.bins.wavelength, 1 / np.sqrt(exposures_added(setup))
-        errors = SmoothErrors.build(settings.rms * mean, settings.correlation, wavelength, "flux_calibration")
-        absolute = SmoothErrors.build(settings.absolute * mean, None, wavelength, "flux_calibration")
-        return cls(errors=errors, absolute=absolute, number=exposure_numbers(setup), record=ErrorRecord.of(setup))
+        errors = SmoothErrors.build(settings.rms * mean, settings.correlation, wavelength, cls.name)
+        absolute = SmoothErrors.build(settings.absolute * mean, None, wavelength, cls.name)
+        return cls(errors=errors, absolute=absolute, number=exposure_numbers(setup), record=record)
 
-    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube with the error."""
-        first, second = jax.random.split(error_key(key, self.record))
-        error = self.errors.draw(first, self.number) + self.absolute.draw(second, self.number)
-        return with_relative_error(cube, "flux_calibration", error, self.record)
+    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:  # noqa: ARG002
+        """One of each exposure."""
+        first, second = jax.random.split(key)
+        return self.errors.draw(first, self.number) + self.absolute.draw(second, self.number)
 
 
-class Telluric(AbstractSystematic):
+class Telluric(AbstractRelativeChange):
     """All spectra of an exposure times exp(-(left + residual z) depth), where `depth` is the optical depth of the
     air's lines and z a standard normal number of the exposure."""
 
@@ -476,29 +436,19 @@ class Telluric(AbstractSystematic):
     residual: Float[Array | ndarray, ""]
     number: Int[Array | ndarray, " element"]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "telluric"
     key_number: ClassVar[int | None] = 1007
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Telluric":
-        """By `systematics.telluric`; no options. Raises ConfigError for a sky that does not reach the detector's
-        range, or that absorbs nothing there."""
-        refuse_options("telluric", options)
-        settings = systematics_of(setup).telluric
-        assert settings is not None
-        depth = line_absorption(sky_for(setup, settings.sky, "telluric"), setup)
-        residual = settings.residual / np.sqrt(exposures_added(setup))
-        return cls(
-            depth=depth,
-            left=np.asarray(settings.left),
-            residual=np.asarray(residual),
-            number=exposure_numbers(setup),
-            record=ErrorRecord.of(setup),
-        )
+    def of(cls, setup: Setup, settings: TelluricSettings, record: ErrorRecord) -> "Telluric":
+        """Raises ConfigError for a sky that does not reach the detector's range, or that absorbs nothing there."""
+        depth = line_absorption(sky_for(setup, settings.sky, cls.name), setup)
+        residual = np.asarray(settings.residual / np.sqrt(exposures_added(setup)))
+        left, number = np.asarray(settings.left), exposure_numbers(setup)
+        return cls(depth=depth, left=left, residual=residual, number=number, record=record)
 
-    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube with what is left of the absorption."""
-        normal = numbered_normal(error_key(key, self.record), jnp.asarray(self.number), cube.flux.dtype)
+    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:
+        """What is left of the absorption in each exposure."""
+        normal = numbered_normal(key, jnp.asarray(self.number), dtype)
         amount = jnp.asarray(self.left) + jnp.asarray(self.residual) * normal
-        error = jnp.expm1(-amount[:, None] * jnp.asarray(self.depth)[None, :])
-        return with_relative_error(cube, "telluric", error, self.record)
+        return jnp.expm1(-amount[:, None] * jnp.asarray(self.depth)[None, :])

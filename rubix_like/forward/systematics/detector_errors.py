@@ -1,8 +1,8 @@
 """Stages `saturation`, `cosmic_rays` and `missing`: what the detector itself does to single bins of spectra."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,12 +12,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.config.sections.noise import MissingSettings
+from rubix_like.config.sections.noise import CosmicRaysSettings, MissingSettings, SaturationSettings
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, SATURATED
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.base import PaintedCube, StageReport, refuse_options
+from rubix_like.forward.stages.base import PaintedCube, StageReport
 from rubix_like.forward.stages.noise import ExposureNoise
 from rubix_like.forward.systematics.systematic import (
     AbstractSystematic,
@@ -44,15 +44,13 @@ class Saturation(AbstractSystematic):
     noise: ExposureNoise
     level: Float[Array | ndarray, ""]
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "saturation"
     key_number: ClassVar[int | None] = 1003
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Saturation":
-        """By `systematics.saturation`; no options. Raises ConfigError without `noise.exposure`."""
-        refuse_options("saturation", options)
-        settings, noise, instrument = systematics_of(setup).saturation, setup.config.noise, setup.config.instrument
-        assert settings is not None
+    def of(cls, setup: Setup, settings: SaturationSettings, record: ErrorRecord) -> "Saturation":
+        """Raises ConfigError without `noise.exposure`."""
+        noise, instrument = setup.config.noise, setup.config.instrument
         if noise is None or noise.exposure is None:
             raise ConfigError(
                 "systematics.saturation: expected noise.exposure, which says how many electrons there are, got none; "
@@ -61,7 +59,7 @@ class Saturation(AbstractSystematic):
         model = ExposureNoise.build(noise.exposure, instrument, setup.instrument.bins, setup.instrument.fibres)
         assert instrument.detector is not None
         level = settings.level * noise.exposure.count * instrument.detector.pixels_per_voxel
-        return cls(noise=model, level=np.asarray(level), record=ErrorRecord.of(setup))
+        return cls(noise=model, level=np.asarray(level), record=record)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the most light that its pixels hold."""
@@ -70,7 +68,7 @@ class Saturation(AbstractSystematic):
         most = (self.level - background) / gain
         full = cube.flux >= most
         change = jnp.where(full, most - cube.flux, jnp.zeros_like(cube.flux))
-        return flagged(with_error(cube, "saturation", change, self.record), full, SATURATED)
+        return flagged(with_error(cube, self.name, change, self.record), full, SATURATED)
 
     def report(self) -> StageReport:
         """The bit that it may set."""
@@ -86,27 +84,19 @@ class CosmicRays(AbstractSystematic):
     part_flagged: Float[Array | ndarray, ""]
     length: int = eqx.field(static=True)
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
+    name: ClassVar[str] = "cosmic_rays"
     key_number: ClassVar[int | None] = 1004
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "CosmicRays":
-        """By `systematics.cosmic_rays`; no options. Raises ConfigError without noise."""
-        refuse_options("cosmic_rays", options)
-        settings = systematics_of(setup).cosmic_rays
-        assert settings is not None
+    def of(cls, setup: Setup, settings: CosmicRaysSettings, record: ErrorRecord) -> "CosmicRays":
+        """Raises ConfigError without noise."""
         if setup.config.noise is None:
             raise ConfigError(
                 "systematics.cosmic_rays: expected noise, which their strength is given in, got noise: null; give the "
                 "section noise, or set cosmic_rays to null"
             )
-        return cls(
-            rate=np.asarray(settings.rate),
-            strength=np.asarray(settings.strength),
-            part_flagged=np.asarray(settings.flagged),
-            length=settings.length,
-            record=ErrorRecord.of(setup),
-        )
+        rate, strength, part = map(np.asarray, (settings.rate, settings.strength, settings.flagged))
+        return cls(rate=rate, strength=strength, part_flagged=part, length=settings.length, record=record)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the hits."""
@@ -119,7 +109,7 @@ class CosmicRays(AbstractSystematic):
         noisy = cube.variance > 0  # the root has no derivative at 0
         sigma = jnp.sqrt(jnp.where(noisy, cube.variance, jnp.ones_like(cube.variance)))
         sigma = jnp.where(noisy, sigma, jnp.zeros_like(sigma))
-        hit = with_error(cube, "cosmic_rays", footprint.elements(hits) * sigma, self.record)
+        hit = with_error(cube, self.name, footprint.elements(hits) * sigma, self.record)
         return flagged(hit, footprint.elements(found), COSMIC_RAY)
 
     def _row(
@@ -161,29 +151,33 @@ class Missing(AbstractSystematic):
     bins: Bool[Array | ndarray, "region wave"] = eqx.field(metadata=per_bin())
     gaps: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     record: ErrorRecord = eqx.field(static=True)
-    margin: int = eqx.field(static=True, default=0)
     beyond: tuple[str, ...] = eqx.field(static=True, default=())
+    name: ClassVar[str] = "missing"
     key_number: ClassVar[int | None] = 1009
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Missing":
-        """By `systematics.missing` and `systematics.gaps`; no options. Raises ConfigError for a region that lies
-        outside of the field, the bundle or the detector; notes say so of one that does in part."""
-        refuse_options("missing", options)
-        settings, edges = systematics_of(setup), setup.instrument.bins.edges
-        regions = [
-            (_spectra_of(own, number, setup), _bins_in(own.wavelength, edges))
-            for number, own in enumerate(settings.missing)
-        ]
-        n_element = len(place_numbers(setup))
-        gaps = [_bins_in(span, edges) for span in settings.gaps]
-        none = np.zeros((0, n_element), bool), np.zeros((0, len(edges) - 1), bool)
-        spectra, bins = map(np.stack, zip(*regions, strict=True)) if regions else none
-        gap = np.any([none[1].any(axis=0), *gaps], axis=0)
-        beyond = tuple(note for number, own in enumerate(settings.missing) for note in _beyond(own, number, setup))
-        stage = cls(spectra=spectra, bins=bins, gaps=gap, record=ErrorRecord.of(setup), beyond=beyond)
-        _check_something(stage, settings.gaps, gaps)
-        return stage
+    def of(cls, setup: Setup, settings: tuple[MissingSettings, ...], record: ErrorRecord) -> "Missing":
+        """The regions, and the gaps of `systematics.gaps`. Raises ConfigError for one that lies outside of the field,
+        the bundle or the detector; notes say so of one that does in part."""
+        edges, n_bin = setup.instrument.bins.edges, setup.instrument.bins.n_wave
+        spectra, bins = (
+            np.zeros((len(settings), len(place_numbers(setup))), bool),
+            np.zeros((len(settings), n_bin), bool),
+        )
+        gaps = np.zeros(n_bin, bool)
+        for number, region in enumerate(settings):
+            spectra[number], bins[number] = _spectra_of(region, number, setup), _bins_in(region.wavelength, edges)
+            if not bins[number].any():
+                raise ConfigError(
+                    f"systematics.missing.{number}.wavelength: expected one that the detector has, got none"
+                )
+        for span in systematics_of(setup).gaps:
+            gap = _bins_in(span, edges)
+            if not gap.any():
+                raise ConfigError(f"systematics.gaps: expected gaps in the detector's range, got {list(span)} outside")
+            gaps |= gap
+        beyond = tuple(note for number, region in enumerate(settings) for note in _beyond(region, number, setup))
+        return cls(spectra=spectra, bins=bins, gaps=gaps, record=record, beyond=beyond)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube without what is missing."""
@@ -236,22 +230,18 @@ def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
     footprint, fibres = setup.instrument.footprint, setup.instrument.fibres
     for what, span, size in (("columns", own.x, footprint.n_x), ("rows", own.y, footprint.n_y)):
         if fibres is None and span is not None and span[1] >= size:
-            yield (
-                Note(
-                    "systematics.beyond_detector",
-                    f"systematics.missing.{number}: {what} {span[0]} to {span[1]} are asked for, but the field has 0 "
-                    f"to {size - 1}",
-                    WARNING,
-                )
+            yield Note(
+                "systematics.beyond_detector",
+                f"systematics.missing.{number}: {what} {span[0]} to {span[1]} are asked for, but the field has 0 to "
+                f"{size - 1}",
+                WARNING,
             )
-    if fibres is None:
-        return
     for what, listed, numbers in (
         ("fibres", own.fibres, place_numbers(setup)),
         ("exposures", own.exposures, exposure_numbers(setup)),
     ):
         absent = sorted(set(listed or ()) - set((numbers + 1).tolist()))
-        if absent:
+        if absent and fibres is not None:
             yield Note(
                 "systematics.beyond_detector",
                 f"systematics.missing.{number}: {what} {', '.join(map(str, absent))} are asked for, but do not exist",
@@ -261,12 +251,3 @@ def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
 
 def _within(span: tuple[int, int] | None, places: ndarray) -> Bool[ndarray, " element"]:
     return np.ones(len(places), bool) if span is None else (places >= span[0]) & (places <= span[1])
-
-
-def _check_something(stage: Missing, spans: tuple[Any, ...], gaps: list[ndarray]) -> None:
-    for number, bins in enumerate(np.asarray(stage.bins)):
-        if not bins.any():
-            raise ConfigError(f"systematics.missing.{number}.wavelength: expected one that the detector has, got none")
-    for span, bins in zip(spans, gaps, strict=True):
-        if not bins.any():
-            raise ConfigError(f"systematics.gaps: expected gaps in the detector's range, got {list(span)} outside")

@@ -1,7 +1,9 @@
 """What stages of systematic errors share: which spectra have one error, their keys, and the record of what they add."""
 
 import dataclasses
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +16,7 @@ from rubix_like.config.sections.noise import SystematicsSettings
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport
+from rubix_like.forward.stages.base import AbstractSpectraStage, PaintedCube, refuse_options
 
 Spectra = Float[Array, "element wave"]
 
@@ -27,26 +29,58 @@ class ErrorRecord:
     contributions: bool
     seed: int
 
-    @classmethod
-    def of(cls, setup: Setup) -> "ErrorRecord":
-        """As the run's section says."""
-        settings = systematics_of(setup)
-        return cls(setup.config.keeps_truth, settings.keep_contributions, settings.seed)
 
+class AbstractSystematic(AbstractSpectraStage):
+    """A stage of one systematic error, `name` in the section `systematics`."""
 
-class AbstractSystematic(AbstractCubeStage):
-    """A stage of one systematic error. It takes no light from beyond the field, and is no map of images."""
-
+    name: ClassVar[str]
     key_number: ClassVar[int | None]
     record: eqx.AbstractVar[ErrorRecord]
 
-    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """None: it is different in every spectrum."""
-        return
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractSystematic":
+        """The stage by `systematics.NAME`; no options. Raises ConfigError where the run or the instrument lacks what
+        the error is made of."""
+        refuse_options(cls.name, options)
+        section = systematics_of(setup)
+        record = ErrorRecord(setup.config.keeps_truth, section.keep_contributions, section.seed)
+        return cls.of(setup, getattr(section, cls.name), record)
 
-    def report(self) -> StageReport:
-        """An empty report."""
-        return StageReport()
+    @classmethod
+    @abstractmethod
+    def of(cls, setup: Setup, settings: Any, record: ErrorRecord) -> "AbstractSystematic":
+        """The stage by its own settings."""
+
+
+class AbstractAddedChange(AbstractSystematic):
+    """An error that is added to the flux."""
+
+    @abstractmethod
+    def change(self, cube: PaintedCube, key: PRNGKeyArray) -> Spectra:
+        """What is added."""
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube with the error."""
+        return with_error(cube, self.name, self.change(cube, error_key(key, self.record)), self.record)
+
+
+class AbstractRelativeChange(AbstractSystematic):
+    """An error that multiplies the flux, with its noise, by 1 + `error`; what that adds to the flux without noise is
+    the contribution."""
+
+    @abstractmethod
+    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:
+        """The relative error."""
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube with the error."""
+        error, change, variance = self.error(error_key(key, self.record), cube.flux.dtype), None, cube.variance
+        if self.record.contributions:
+            change = error * sum(cube.contributions.values(), start=cube.flux if cube.truth is None else cube.truth)
+        if variance is not None:
+            variance = variance * (1 + error) ** 2
+        recorded = _recorded(cube, self.name, change, self.record)
+        return dataclasses.replace(recorded, flux=cube.flux + cube.flux * error, variance=variance)
 
 
 def systematics_of(setup: Setup) -> SystematicsSettings:
@@ -70,18 +104,6 @@ def with_error(cube: PaintedCube, name: str, change: Spectra, record: ErrorRecor
     """The cube with `change` added to its flux."""
     recorded = _recorded(cube, name, change, record)
     return dataclasses.replace(recorded, flux=cube.flux + change)
-
-
-def with_relative_error(cube: PaintedCube, name: str, error: Spectra, record: ErrorRecord) -> PaintedCube:
-    """The cube times 1 + `error`, with its noise; what that adds to the flux without noise is the contribution."""
-    change = None
-    if record.contributions:
-        change = error * sum(cube.contributions.values(), start=cube.flux if cube.truth is None else cube.truth)
-    variance = cube.variance
-    if variance is not None:
-        variance = variance * (1 + error) ** 2
-    recorded = _recorded(cube, name, change, record)
-    return dataclasses.replace(recorded, flux=cube.flux + cube.flux * error, variance=variance)
 
 
 def _recorded(cube: PaintedCube, name: str, change: Spectra | None, record: ErrorRecord) -> PaintedCube:
