@@ -4,18 +4,16 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
 from rubix_like.config.plug_ins import READING, TABLE
 from rubix_like.config.quantities import (
@@ -29,7 +27,7 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, WithSchema
 from rubix_like.errors import suggest
 from rubix_like.galaxy.limits import LARGEST_LOG_AGE
 from rubix_like.runtime.places import found_at
@@ -138,14 +136,11 @@ def _parse(value: object) -> object:
     return value
 
 
-class _Words:
-    """JSON schema: the words that stand for a section, too."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"enum": ["file", "recipe"]}, handler(schema)]}
-
-
-Ages = Annotated[AgeRecipe | None, BeforeValidator(_parse), _Words()]
+Ages = Annotated[
+    AgeRecipe | None,
+    BeforeValidator(_parse),
+    WithSchema(lambda section: {"anyOf": [{"enum": ["file", "recipe"]}, section]}),
+]
 """`file` (None), `recipe` (all defaults) or a section."""
 
 
@@ -206,16 +201,15 @@ class SphereSettings(AbstractSettings):
     """In the file's own unit, or with a unit (physical)."""
 
 
-def _three(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value, value, value)
-
-
 class BoxSettings(AbstractSettings):
     """All particles in a box along the axes of the simulation; in a periodic box by their nearest images."""
 
     center: Place | None = None
     """Each coordinate in the file's own unit or with a unit (physical); null: `galaxy.center`, else the catalogue's."""
-    size: Annotated[tuple[Extent, Extent, Extent], BeforeValidator(_three)]
+    size: Annotated[
+        tuple[Extent, Extent, Extent],
+        BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value, value, value)),
+    ]
     """Full side lengths, one for all or three, in the file's own unit or with a unit (physical)."""
 
 
@@ -268,23 +262,20 @@ class ColumnSettings(AbstractSettings):
         return value if value is None else check_unit(value)
 
 
-def _as_settings(value: object) -> object:
-    """`m` and `[x, y, z]` stand for `{column: m}` and `{column: [x, y, z]}`."""
-    return {"column": value} if isinstance(value, str | list | tuple) else value
+_NAMES = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+_WITH_UNIT = {
+    "type": "object",
+    "properties": {"column": {"anyOf": _NAMES}, "unit": {"type": ["string", "null"]}},
+    "required": ["column"],
+    "additionalProperties": False,
+}
 
-
-def _json_schema() -> dict[str, Any]:
-    names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    with_unit = {
-        "type": "object",
-        "properties": {"column": names, "unit": {"type": ["string", "null"]}},
-        "required": ["column"],
-        "additionalProperties": False,
-    }
-    return {"anyOf": [*names["anyOf"], with_unit, {"type": "null"}]}
-
-
-Column = Annotated[ColumnSettings | None, BeforeValidator(_as_settings), WithJsonSchema(_json_schema())]
+Column = Annotated[
+    ColumnSettings | None,
+    BeforeValidator(lambda value: {"column": value} if isinstance(value, str | list | tuple) else value),
+    WithJsonSchema({"anyOf": [*_NAMES, _WITH_UNIT, {"type": "null"}]}),
+]
+"""`m` and `[x, y, z]` stand for `{column: m}` and `{column: [x, y, z]}`."""
 
 
 class TableSettings(AbstractSettings):
