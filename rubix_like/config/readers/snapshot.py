@@ -213,33 +213,6 @@ class BoxSettings(AbstractSettings):
     """Full side lengths, one for all or three, in the file's own unit or with a unit (physical)."""
 
 
-class AbstractSelection(AbstractSettings):
-    """Which files are read and what is selected from them: particles that fulfil all that is given."""
-
-    reader: str = AUTO
-    """'auto' (recognise), the name of a simulation (`rubix-like list readers`), 'table' or a field map's .yaml file."""
-    path: Paths
-    """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
-    center: Place | None = None
-    """The galaxy's centre, each coordinate in the file's own unit (as a catalogue gives it) or with a unit (physical);
-    null: the catalogue's position of the halo or subhalo, else found by the shrinking sphere."""
-    catalogue: Paths | None = None
-    """Group catalogue of the snapshot (fof_subhalo_tab_*.hdf5): a file, a pattern, a folder or the first of several;
-    null: halo and subhalo are numbers that the particles carry themselves (EAGLE, SWIFT)."""
-    halo: Annotated[Integer, Field(ge=0)] | None = None
-    """Number of the halo: from 0 in a catalogue, else as the particles carry it."""
-    subhalo: Annotated[Integer, Field(ge=0)] | None = None
-    """Number of the subhalo: from 0 in the whole catalogue, else as the particles carry it (EAGLE: within its halo)."""
-    sphere: SphereSettings | None = None
-    box: BoxSettings | None = None
-
-    @model_validator(mode="after")
-    def _check_catalogue(self) -> "AbstractSelection":
-        if self.catalogue and self.halo is None and self.subhalo is None:
-            raise ValueError("catalogue: expected 'halo' or 'subhalo' beside it, got neither")
-        return self
-
-
 class ColumnSettings(AbstractSettings):
     """The column of a quantity, or the three of a vector, and the unit of its numbers."""
 
@@ -323,9 +296,25 @@ NEIGHBOURS: int = 32
 """Neighbours within a smoothing length: as IllustrisTNG's StellarHsml, and the support of a cubic spline in GADGET."""
 
 
-class SnapshotReader(AbstractSelection):
+class SnapshotReader(AbstractSettings):
     """Snapshots and cut-outs of simulations (field maps), recognised from the file."""
 
+    reader: str = AUTO
+    """'auto' (recognise), the name of a simulation (`rubix-like list readers`), 'table' or a field map's .yaml file."""
+    path: Paths
+    """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
+    center: Place | None = None
+    """The galaxy's centre, each coordinate in the file's own unit (as a catalogue gives it) or with a unit (physical);
+    null: the catalogue's position of the halo or subhalo, else found by the shrinking sphere."""
+    catalogue: Paths | None = None
+    """Group catalogue of the snapshot (fof_subhalo_tab_*.hdf5): a file, a pattern, a folder or the first of several;
+    null: halo and subhalo are numbers that the particles carry themselves (EAGLE, SWIFT)."""
+    halo: Annotated[Integer, Field(ge=0)] | None = None
+    """Number of the halo: from 0 in a catalogue, else as the particles carry it."""
+    subhalo: Annotated[Integer, Field(ge=0)] | None = None
+    """Number of the subhalo: from 0 in the whole catalogue, else as the particles carry it (EAGLE: within its halo)."""
+    sphere: SphereSettings | None = None
+    box: BoxSettings | None = None
     velocities: Literal["file", "zero"] = "file"
     """'zero' for files without velocities: all particles, stars and gas, are at rest."""
     ages: Ages = None
@@ -341,7 +330,9 @@ class SnapshotReader(AbstractSelection):
     """Of a plain table: those of its gas."""
 
     @model_validator(mode="after")
-    def _check_columns(self) -> "SnapshotReader":
+    def _check_together(self) -> "SnapshotReader":
+        if self.catalogue and self.halo is None and self.subhalo is None:
+            raise ValueError("catalogue: expected 'halo' or 'subhalo' beside it, got neither")
         if self.reader not in {AUTO, TABLE} and (self.columns or self.gas):
             raise ValueError(f"expected columns and gas only with reader: {TABLE}, got them with '{self.reader}'")
         return self
