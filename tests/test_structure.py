@@ -83,9 +83,9 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 1132),
+        (uses_of_own, 1130),
         (docstrings_without_a_subject, 289),
-        (small_private_functions_that_are_called_once, 180),
+        (small_private_functions_that_are_called_once, 170),
         (deep_imports_of_tests, 621),
     ],
 )
