@@ -12,7 +12,7 @@ from simulations_page import markdown_table
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.plug_ins import READERS
-from rubix_like.config.readers.component_kinds import SECTIONS
+from rubix_like.config.readers.components import SECTIONS
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.observation import AlignRadius
 from rubix_like.config.settings import described_settings, sections_in
@@ -51,9 +51,9 @@ def _sections_of(name: str, field: FieldInfo) -> dict[str, type[BaseModel]]:
     if name == "galaxy":
         readers = {f"galaxy, reader: {reader}": READERS.find(reader) for reader in reversed(READERS.builtin)}
         return readers | {
-            f"galaxy.components, {section}, {own.key}: {kind}": own.registry.find(kind)
+            f"galaxy.components, {section}, {own.key}: {kind}": own.find(kind)
             for section, own in SECTIONS.items()
-            for kind in own.registry.builtin
+            for kind in own.built_in
         }
     found = list(dict.fromkeys(sections_in(field.annotation)))
     if len(found) == 1:
@@ -157,7 +157,7 @@ def default(field: FieldInfo, brief: bool = False) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     is_long = isinstance(value, float) and abs(value) > _LONG
-    return f"{value:g}" if is_long else str(value).replace("False", "false").replace("True", "true")
+    return f"{value:g}" if is_long else str(value).replace("False", "false").replace("True", "true").replace("'", "")
 
 
 def default_section(section: BaseModel) -> str:

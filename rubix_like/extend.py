@@ -69,7 +69,7 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.readers.component_kinds import AbstractKind
+from rubix_like.config.readers.components import AbstractKind
 from rubix_like.config.readers.snapshot import AgeRecipe
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings

@@ -8,19 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from rubix_like.config.parameters import Prior
-from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, as_tuple, number_in, one_or_many
+from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, Sizes, number_in
 from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
 """First and last wavelength in Angstrom of the data's own medium."""
-
-Sizes = Annotated[
-    tuple[Annotated[Arcsec, Field(gt=0)], ...],
-    BeforeValidator(as_tuple),
-    Field(min_length=1, max_length=2),
-    one_or_many({"minItems": 1, "maxItems": 2}),
-]
-"""One side, or both."""
 
 Windows = Annotated[tuple[Window, ...], Field(min_length=1)]
 
@@ -306,12 +298,8 @@ def _form_of(value: object) -> str:
     return "kind=sets" if isinstance(value, Mapping) else "kind=path"
 
 
-FitData = Annotated[Annotated[Path, Tag("kind=path")] | Annotated[DataSets, Tag("kind=sets")], Discriminator(_form_of)]
-"""A path, or several sets of data by name."""
-
-
-def check_set_names(value: object) -> object:
-    """The data of a fit as they are given; ValueError for names of data sets that cannot be."""
+def _check_set_names(value: object) -> object:
+    """Refuse names of data sets that cannot be."""
     if not isinstance(value, Mapping):
         return value
     if not value:
@@ -323,3 +311,11 @@ def check_set_names(value: object) -> object:
                 f"called data.NAME.scale"
             )
     return dict(value)
+
+
+FitData = Annotated[
+    Annotated[Path, Tag("kind=path")] | Annotated[DataSets, Tag("kind=sets")],
+    Discriminator(_form_of),
+    BeforeValidator(_check_set_names),
+]
+"""A path, or several sets of data by name."""

@@ -1,11 +1,11 @@
 """The settings of a run by their dotted keys, to find the one that a misplaced or misspelt word may mean."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
 from rubix_like.config.plug_ins import READERS
+from rubix_like.config.settings import sections_in
 from rubix_like.errors import nearest_words
 
 _READERS = "galaxy"
@@ -21,7 +21,7 @@ def dotted_keys(model: type[BaseModel], prefix: str = "", above: tuple[type[Base
     sections of a class they are within (`above`), count as settings."""
     above = (*above, model)
     for name, field in model.model_fields.items():
-        key, sections = f"{prefix}{name}", _sections(field.annotation)
+        key, sections = f"{prefix}{name}", list(sections_in(field.annotation, listed=False))
         if key == _READERS:
             sections = [READERS.find(reader) for reader in READERS.builtin]
         sections = [section for section in sections if section not in above]
@@ -29,15 +29,6 @@ def dotted_keys(model: type[BaseModel], prefix: str = "", above: tuple[type[Base
             yield from dotted_keys(section, f"{key}.", above)
         if not sections:
             yield key
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The settings classes that a setting itself may be of, not those in a list."""
-    if get_origin(annotation) in (tuple, list, dict):
-        return []
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [own for argument in get_args(annotation) for own in _sections(argument)]
 
 
 def keys_near(word: str, model: type[BaseModel], likeness: float = 0.6) -> list[str]:

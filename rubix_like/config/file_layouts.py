@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, GetJsonSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator
 
 from rubix_like.arguments import expect_fields
 from rubix_like.config.messages import refusal
 from rubix_like.config.plug_ins import FILE_LAYOUTS
+from rubix_like.config.settings import WithSchema
 from rubix_like.errors import ConfigError, nearest, suggest
 
 HEADER_BYTES: int = 200_000
@@ -95,13 +95,6 @@ class FileLayout:
     formats: tuple[FileFormat, ...]
 
 
-class _KnownLayout:
-    """JSON schema of a layout's name: those that are registered."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {**handler(schema), "enum": list(FILE_LAYOUTS.names())}
-
-
 def _check_known(value: str) -> str:
     if value not in FILE_LAYOUTS:
         known = FILE_LAYOUTS.names()
@@ -109,7 +102,9 @@ def _check_known(value: str) -> str:
     return value
 
 
-LayoutName = Annotated[str, AfterValidator(_check_known), _KnownLayout()]
+LayoutName = Annotated[
+    str, AfterValidator(_check_known), WithSchema(lambda text: {**text, "enum": list(FILE_LAYOUTS.names())})
+]
 """The name of a registered layout, as a setting."""
 
 

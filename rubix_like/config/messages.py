@@ -1,9 +1,10 @@
 """Turn pydantic's errors into one text: the dotted key, what was expected, what came, the nearest known word."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, get_args, get_origin, runtime_checkable
+from typing import Any, NamedTuple, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -16,38 +17,41 @@ from rubix_like.errors import nearest, or_install, suggest
 
 _BY_OTHERS = "run dynesty or nautilus on rl.log_posterior, as docs/own-inference.md shows"
 
-REMOVED: Mapping[str, str] = {
-    "output.path: .parquet": "write a cube as .h5, .zarr or .fits",
-    "fit.optimiser.learning_rate": "leave it out: lbfgs finds the length of its steps",
-    "fit.optimiser.name: adam": "take lbfgs, or optax on rl.log_posterior, as docs/own-inference.md shows",
-    "fit.optimiser.name: gauss_newton": "take levenberg_marquardt",
-    "fit.sampling.method: mgvi": "take geovi, or nuts",
-    "fit.sampling.method: nested": _BY_OTHERS,
-    "fit.sampling.nested": f"leave it out: {_BY_OTHERS}",
-    "simulate.files: parquet": "write hdf5 or zarr",
+
+class Removed(NamedTuple):
+    """The remedy, a clause that an error puts behind a semicolon; and the default of a removed key, which results of
+    version 0.2.0 record though nobody set it."""
+
+    remedy: str
+    default: Any = None
+
+
+REMOVED: Mapping[str, Removed] = {
+    "output.path: .parquet": Removed("write a cube as .h5, .zarr or .fits"),
+    "fit.optimiser.learning_rate": Removed("leave it out: lbfgs finds the length of its steps", 0.05),
+    "fit.optimiser.name: adam": Removed("take lbfgs, or optax on rl.log_posterior, as docs/own-inference.md shows"),
+    "fit.optimiser.name: gauss_newton": Removed("take levenberg_marquardt"),
+    "fit.sampling.method: mgvi": Removed("take geovi, or nuts"),
+    "fit.sampling.method: nested": Removed(_BY_OTHERS),
+    "fit.sampling.nested": Removed(f"leave it out: {_BY_OTHERS}", {"live": 250, "tolerance": 0.1, "draws": 1000}),
+    "simulate.files: parquet": Removed("write hdf5 or zarr"),
 }
 """A dotted key of a run (`fit.optimiser.learning_rate`), a key with a value (`fit.sampling.method: nested`) or with the
-ending of a path (`output.path: .parquet`) -> the remedy: a clause that an error puts behind a semicolon."""
+ending of a path (`output.path: .parquet`)."""
 
 
 def refusal(key: str, value: object) -> str | None:
     """The sentence that refuses a removed key, or a removed value of it; None where neither was removed."""
     words = [str(value), *([Path(value).suffix.lower()] if isinstance(value, str | Path) else [])]
     entry = next((entry for entry in (key, *(f"{key}: {word}" for word in words)) if entry in REMOVED), None)
-    return None if entry is None else f"'{entry}' was removed after version 0.2.0; {REMOVED[entry]}"
-
-
-_UNSET: Mapping[str, Any] = {
-    "fit.optimiser.learning_rate": 0.05,
-    "fit.sampling.nested": {"live": 250, "tolerance": 0.1, "draws": 1000},
-}
-"""Removed keys with their defaults, which results of version 0.2.0 record though nobody set them."""
+    return None if entry is None else f"'{entry}' was removed after version 0.2.0; {REMOVED[entry].remedy}"
 
 
 def without_unset(sections: Mapping[str, Any]) -> dict[str, Any]:
     """The sections without removed keys that have their defaults."""
-    for key, default in _UNSET.items():
-        sections = _without(sections, key.split("."), default)
+    for key, removed in REMOVED.items():
+        if removed.default is not None:
+            sections = _without(sections, key.split("."), removed.default)
     return dict(sections)
 
 
@@ -105,25 +109,18 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
     lines: dict[str, str] = {}
     items = error.errors(include_url=False)
     for item in items:
-        if item["type"] == "too_short" and any(_is_below(other["loc"], item["loc"]) for other in items):
+        if item["type"] == "too_short" and any(
+            other is not item and other["loc"][: len(item["loc"])] == item["loc"] for other in items
+        ):
             continue  # too short only because items were refused
         # without the names that pydantic adds for the members of a union
-        parts: list[str | int] = []
-        for part in item["loc"]:
-            if isinstance(part, str) and re.search(r"[\[\]()]", part):
-                break
-            parts.append(part)
-        location = tuple(parts)
+        location = tuple(itertools.takewhile(lambda part: not re.search(r"[\[\]()]", str(part)), item["loc"]))
         key = dotted(location)
         lines.setdefault(key, refusal(key, item["input"]) or _sentence(item, model, location))
     texts = list(lines.values())
     if len(texts) == 1:
         return f"{place}: {texts[0]}"
     return "\n  ".join([f"{place}: {len(texts)} problems:", *texts])
-
-
-def _is_below(location: Sequence[str | int], other: Sequence[str | int]) -> bool:
-    return len(location) > len(other) and tuple(location[: len(other)]) == tuple(other)
 
 
 def explain_value(error: ValidationError) -> str:
@@ -164,7 +161,8 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
         return ": ".join(filter(None, (key, str(context["error"]))))
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", context["expected"])
-        choices = _choices(words, context["expected"], location)
+        choices = ", ".join([*words, "null"] if context["expected"].endswith(" or None") else words)
+        choices += " or a section" if location and _is_tag(location[-1]) else ""
         return f"{key}: expected one of {choices}, {came}{nearest(str(item['input']), words)}"
     if kind in _LIMITS:
         name, text = _LIMITS[kind]
@@ -193,12 +191,6 @@ def _takes(section: type[BaseModel], values: dict[str, Any]) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _choices(words: list[str], expected: str, location: tuple[str | int, ...]) -> str:
-    """The words of a choice, with null and "a section" where these are possible too."""
-    listed = ", ".join([*words, "null"] if expected.endswith(" or None") else words)
-    return f"{listed} or a section" if location and _is_tag(location[-1]) else listed
 
 
 def _null_instead(came: object, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
@@ -261,17 +253,11 @@ def _remedy(location: Sequence[str | int], section: type[BaseModel] | None, mode
     if below:
         return f"; did you mean {' or '.join(repr(dotted([*location[:-1], name])) for name in below[:3])}?"
     depth = len([part for part in location if not _is_tag(part)])
-    elsewhere = _elsewhere(key, model, 0.6 if is_top else 0.8) if depth <= _OF_A_SECTION else ""
-    suggested = elsewhere or suggest(key, known)
+    elsewhere = keys_near(key, model, 0.6 if is_top else 0.8)[:3] if depth <= _OF_A_SECTION else []
+    suggested = suggest(key, known)
+    if elsewhere and isinstance(model, Extended):  # a run, and no section that is checked alone
+        suggested = f"; did you mean {' or '.join(map(repr, elsewhere))}?"
     return nearest(key, known) or (or_install(suggested, "a section of a plug-in") if is_top else suggested)
-
-
-def _elsewhere(key: str, model: type[BaseModel], likeness: float) -> str:
-    """The settings of a run with this name or a near one; nothing for sections that are checked alone."""
-    found = keys_near(key, model, likeness)
-    if not found or not isinstance(model, Extended):
-        return ""
-    return f"; did you mean {' or '.join(map(repr, found[:3]))}?"
 
 
 def _unit_of_number(item: ErrorDetails, model: type[BaseModel]) -> str:

@@ -36,65 +36,6 @@ READING: Mapping[str, str] = {
 }
 """The functions of the built-in readers that make galaxies; they need JAX, and are imported when one is read."""
 
-_KINDS = "rubix_like.config.readers.component_kinds"
-
-LIGHT_PROFILES = Registry(
-    "light profile",
-    "rubix_like.light_profiles",
-    {
-        "exponential": f"{_KINDS}:ExponentialLight",
-        "truncated": f"{_KINDS}:TruncatedLight",
-        "sersic": f"{_KINDS}:SersicLight",
-        "ring": f"{_KINDS}:RingLight",
-        "gaussian": f"{_KINDS}:GaussianLight",
-        "point": f"{_KINDS}:PointLight",
-    },
-    needs=("model_validate", "build"),
-)
-"""Kinds of the sections of a smooth component are settings with `build() -> eqx.Module` (docs/components.md)."""
-
-HEIGHTS = Registry(
-    "height",
-    "rubix_like.heights",
-    {
-        "thin": f"{_KINDS}:ThinHeight",
-        "sech2": f"{_KINDS}:SechSquaredHeight",
-        "exponential": f"{_KINDS}:ExponentialScaleHeight",
-    },
-    needs=("model_validate", "build"),
-)
-ROTATION_CURVES = Registry(
-    "rotation curve",
-    "rubix_like.rotation_curves",
-    {
-        "arctan": f"{_KINDS}:ArctanCurve",
-        "tanh": f"{_KINDS}:TanhCurve",
-        "multi_parameter": f"{_KINDS}:MultiParameterCurve",
-        "spline": f"{_KINDS}:SplineCurve",
-        "mass_model": f"{_KINDS}:MassModelCurve",
-    },
-    needs=("model_validate", "build"),
-)
-DISPERSIONS = Registry(
-    "dispersion",
-    "rubix_like.dispersions",
-    {"exponential": f"{_KINDS}:ExponentialSigma", "from_height": f"{_KINDS}:SigmaFromHeight"},
-    needs=("model_validate", "build"),
-)
-POPULATIONS = Registry(
-    "population",
-    "rubix_like.populations",
-    {
-        "single": f"{_KINDS}:SinglePopulation",
-        "log_normal": f"{_KINDS}:LogNormalPopulation",
-        "tau": f"{_KINDS}:TauPopulation",
-        "delayed_tau": f"{_KINDS}:DelayedTauPopulation",
-        "continuity": f"{_KINDS}:ContinuityPopulation",
-        "free_form": f"{_KINDS}:FreeFormPopulation",
-    },
-    needs=("model_validate", "build"),
-)
-
 FIELDS = Registry(
     "field",
     "rubix_like.fields",

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from astropy import units
-from pydantic import BaseModel, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from rubix_like.arguments import expect_fields, named_arguments
@@ -261,6 +261,14 @@ Dex = Annotated[float, InUnit("dex")]
 Mag = Annotated[float, InUnit("mag")]
 Second = Annotated[float, InUnit("s")]
 SquareMetre = Annotated[float, InUnit("m2")]
+
+Sizes = Annotated[
+    tuple[Annotated[Arcsec, Field(gt=0)], ...],
+    BeforeValidator(as_tuple),
+    Field(min_length=1, max_length=2),
+    one_or_many({"minItems": 1, "maxItems": 2}),
+]
+"""One side in arcsec, or both."""
 
 
 def check_unit(text: str) -> str:

@@ -122,21 +122,21 @@ class ObservationSettings(AbstractSettings):
         return any(angle is not None for angle in angles)
 
 
-def _parse_number_or(value: object, words: tuple[str, ...], what: str) -> object:
-    """One of the words, or a whole number >= 1."""
-    if value in words:
-        return value
-    try:
-        number = parse_integer(value)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"expected {', '.join(map(repr, words))} or a number of {what} >= 1, got {value!r}")
-    return number
-
-
 def _number_or(*words: str, what: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: _parse_number_or(value, words, what))
+    """One of the words, or a whole number >= 1."""
+
+    def parse(value: object) -> object:
+        if value in words:
+            return value
+        try:
+            number = parse_integer(value)
+        except ValueError:
+            number = 0
+        if number < 1:
+            raise ValueError(f"expected {', '.join(map(repr, words))} or a number of {what} >= 1, got {value!r}")
+        return number
+
+    return BeforeValidator(parse)
 
 
 class SmoothingSettings(AbstractSettings):

@@ -6,8 +6,9 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -55,6 +56,16 @@ def described_schema(
         if name in known and field.description is not None:
             known[name]["description"] = field.description
     return schema
+
+
+@dataclass(frozen=True)
+class WithSchema:
+    """Changes the JSON schema that pydantic makes of a type: `Annotated[str, WithSchema(changed)]`."""
+
+    changed: Callable[[dict[str, Any]], dict[str, Any]]
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return self.changed(handler(schema))
 
 
 @functools.cache
@@ -105,12 +116,13 @@ def _described_names(kind: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield named.target.id, inspect.cleandoc(text.value.value)
 
 
-def sections_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The settings classes named in the type of a setting."""
+def sections_in(annotation: Any, *, listed: bool = True) -> Iterator[type[BaseModel]]:
+    """The settings classes named in the type of a setting; `listed`: those in lists and mappings, too."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for argument in get_args(annotation):
-        yield from sections_in(argument)
+    if listed or get_origin(annotation) not in (tuple, list, dict):
+        for argument in get_args(annotation):
+            yield from sections_in(argument, listed=listed)
 
 
 Settings = TypeVar("Settings", bound=BaseModel)

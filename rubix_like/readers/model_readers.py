@@ -9,8 +9,8 @@ import numpy as np
 
 from rubix_like.arguments import plug_in_named
 from rubix_like.config import RunConfig
-from rubix_like.config.readers.component_kinds import AbstractKind
 from rubix_like.config.readers.components import (
+    AbstractKind,
     AsymmetrySettings,
     ComponentLinesSettings,
     ComponentSettings,

@@ -1,5 +1,6 @@
 """Where the packaged folders (configs, pipelines, instruments, bundles, simulations, data) and the user's cache lie."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _PLACES: dict[str, tuple[str, str]] = {
 """Kind of resource -> folder and suffix of its files; the rest of the file name is the resource's name."""
 
 
+@functools.cache
 def resource_names(kind: str) -> tuple[str, ...]:
     """Names of the packaged files of one kind (a key of `_PLACES`), sorted, no suffix."""
     return tuple(sorted(path.stem for path in _folder(kind).glob(f"*{_PLACES[kind][1]}")))
@@ -51,6 +53,7 @@ def cache_directory() -> Path:
     return platformdirs.user_cache_path("rubix_like")
 
 
+@functools.cache
 def _folder(kind: str) -> Path:
     """The folder of a kind of resource. In an installed wheel the folders lie inside the package; in a checkout beside
     it (next to pyproject.toml)."""

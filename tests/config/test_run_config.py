@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -450,6 +451,12 @@ def test_overrides_name_smooth_components():
         assert (bulge.name, bulge.mass, bulge.rotation) == ("bulge", 1e10, None)
         whole = load_config(source, {"galaxy.bulge": COMPONENT | {"mass": 5}, "galaxy.points": 500}).galaxy
         assert (whole.components[1].name, whole.components[1].mass, whole.points) == ("bulge", 5.0, 500)
+
+
+def test_components_can_be_pickled():
+    """Their settings are made from the fields of their modules: no module has these classes."""
+    config = load_config(SMOOTH)
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from quick_compiler import optimised_programs
 
 from rubix_like import ConfigError, fit, load_config, log_posterior
 from rubix_like.config.parameters import declarations
-from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.readers.components import component_declarations
+from rubix_like.config.readers.components import SECTIONS, component_declarations
 from rubix_like.extend import Progress, read_table, write_table
 from rubix_like.inference import fitting
 from rubix_like.inference.checks.finite_points import QuadratureError
@@ -246,8 +245,8 @@ def test_a_number_that_the_components_do_not_have(name, words):
 def test_a_key_means_the_same_in_every_kind_of_a_section():
     known = component_declarations()
     for section, own in SECTIONS.items():
-        for kind in own.registry.builtin:
-            for key, declared in declarations(own.registry.find(kind), f"{section}.").items():
+        for kind in own.built_in:
+            for key, declared in declarations(own.find(kind), f"{section}.").items():
                 assert (declared.unit, declared.mark, declared.form, declared.meaning) == (
                     known[key].unit,
                     known[key].mark,

@@ -26,6 +26,7 @@ import rubix_like as rl  # noqa: E402
 from rubix_like import extend  # noqa: E402
 from rubix_like.cli.main import make_parser  # noqa: E402
 from rubix_like.config import json_schema, plug_ins  # noqa: E402
+from rubix_like.config.readers.components import SECTIONS  # noqa: E402
 from rubix_like.inference.posterior.free_parameters import known_parameters  # noqa: E402
 from rubix_like.inference.posterior.priors import MIXTURE, PRIORS  # noqa: E402
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS  # noqa: E402
@@ -135,6 +136,7 @@ def keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], place: str, 
 def registry_members() -> Lines:
     """Members of every registry, with the entry-point group for more of them, and all else that has a name."""
     registries = [value for value in vars(plug_ins).values() if isinstance(value, Registry)]
+    registries += [section.registry for section in SECTIONS.values()]
     for registry in (*registries, SSP_FORMATS, NEBULAR_FORMATS, CURVES):
         yield f"group of entry points {registry.group}"
         yield from (f"{registry.group} {name}" for name in registry.builtin)

@@ -1,12 +1,30 @@
-"""Settings of a galaxy of smooth components (`galaxy: {reader: components, components: [...]}`)."""
+"""Settings of a galaxy of smooth components (`galaxy: {reader: components, components: [...]}`).
 
+Settings of the kinds of light, height, rotation, dispersion and population are made from the fields of the package's
+modules (`galaxy.components.declared`) when a component is first read, as these modules need JAX.
+"""
+
+import dataclasses
 import functools
+import inspect
 import keyword
+import sys
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, InstanceOf, SerializeAsAny, field_validator, model_validator
+import numpy as np
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    InstanceOf,
+    SerializeAsAny,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from rubix_like.config.parameters import Declaration, Parameter, declarations
 from rubix_like.config.plug_ins import READING
@@ -22,10 +40,11 @@ from rubix_like.config.quantities import (
     as_tuple,
     parse_quantity,
 )
-from rubix_like.config.readers.component_kinds import SECTIONS, AbstractKind, SigmaFromHeight, ThinHeight
 from rubix_like.config.sections.products import Line
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.places import found_at
+from rubix_like.runtime.registry import Registry
 
 if TYPE_CHECKING:
     from rubix_like.config.run_config import RunConfig
@@ -35,17 +54,151 @@ if TYPE_CHECKING:
 LEAST_POINTS: int = 64
 MOST_POINTS: int = 1 << 22
 
-Light = Annotated[SerializeAsAny[InstanceOf[AbstractKind]], BeforeValidator(SECTIONS["light"].read), SECTIONS["light"]]
-Height = Annotated[
-    SerializeAsAny[InstanceOf[AbstractKind]], BeforeValidator(SECTIONS["height"].read), SECTIONS["height"]
-]
-Rotation = Annotated[
-    SerializeAsAny[InstanceOf[AbstractKind]], BeforeValidator(SECTIONS["rotation"].read), SECTIONS["rotation"]
-]
-Profile = Annotated[SerializeAsAny[InstanceOf[AbstractKind]], SECTIONS["dispersion"]]
-Population = Annotated[
-    SerializeAsAny[InstanceOf[AbstractKind]], BeforeValidator(SECTIONS["population"].read), SECTIONS["population"]
-]
+_NAMING = frozenset({"profile", "curve", "history"})
+"""Keys that name a kind."""
+
+
+class AbstractKind(AbstractSettings):
+    """The settings of one kind: the key that names it, its parameters, and other keys that are fixed. Plug-ins derive
+    from it; `built_by` names their equinox module, with a leaf for each parameter."""
+
+    built_by: ClassVar[str]
+
+    def build(self) -> Any:
+        """The module with its parameters as leaves, other keys as they are."""
+        return _module_of(self, found_at("rubix_like.galaxy.components.smooth:as_leaf"))
+
+
+def _module_of(kind: AbstractKind, as_leaf: Any) -> Any:
+    leaves = declarations(type(kind))
+    given = {name: getattr(kind, name) for name in type(kind).model_fields if name not in _NAMING}
+    return found_at(kind.built_by)(**{key: as_leaf(value) if key in leaves else value for key, value in given.items()})
+
+
+class AbstractDeclaredKind(AbstractKind):
+    """The settings of a kind of the package: those of its module's fields."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "AbstractDeclaredKind":
+        """The module refuses, with ValueError, values that do not go together."""
+        _module_of(self, functools.partial(np.asarray, dtype=float))
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by values: classes that are made here are not found by their names."""
+        (name,) = (name for name, section in SECTIONS.items() if type(self) in section.built_in.values())
+        return _read_kind, (name, self.model_dump())
+
+
+def _read_kind(section: str, values: dict[str, Any]) -> AbstractKind:
+    return SECTIONS[section].read(values)
+
+
+def _setting(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+    """The type of a setting, and its default and description, by what a module declares."""
+    declared = field.metadata["setting"]
+    number = Annotated[float, InUnit(declared.unit)] if declared.unit else Number
+    form: Any = Annotated[number, Field(**declared.limits)] if declared.limits else number
+    if declared.choices:
+        form = Literal[declared.choices]
+    elif declared.shortest is not None:
+        form = Annotated[tuple[form, ...], Field(min_length=declared.shortest or None)]
+    elif declared.default is None:
+        form = form | None
+    if declared.mark is not None:
+        form = Annotated[form, Parameter(**declared.mark)]
+    return form, Field(declared.default, description=declared.doc)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Section:
+    """A section of a component that has kinds: their name, their entry-point group, the class that all of the package
+    derive from, the key that names one, and the kind without that key."""
+
+    kind: str
+    group: str
+    base: str
+    key: str
+    usual: str | None = None
+
+    @functools.cached_property
+    def built_in(self) -> Mapping[str, type[AbstractKind]]:
+        """The settings of the package's kinds, in the order of their modules."""
+        base = found_at(self.base)
+        members = vars(sys.modules[base.__module__]).values()
+        modules = [kind for kind in members if isinstance(kind, type) and issubclass(kind, base) and kind is not base]
+        return {getattr(module, self.key): self._settings_of(module) for module in modules}
+
+    def _settings_of(self, module: type) -> type[AbstractKind]:
+        name = getattr(module, self.key)
+        settings: dict[str, Any] = {
+            "built_by": (ClassVar[str], f"{module.__module__}:{module.__qualname__}"),
+            self.key: (Literal[name], name if name == self.usual else ...),
+        }
+        settings |= {field.name: _setting(field) for field in dataclasses.fields(module)}
+        summary = (inspect.getdoc(module) or "").partition("\n\n")[0]
+        return create_model(module.__name__, __base__=AbstractDeclaredKind, __doc__=summary, **settings)
+
+    @functools.cached_property
+    def registry(self) -> Registry:
+        """The names of all kinds, those from outside among them."""
+        places = {name: kind.built_by for name, kind in self.built_in.items()}
+        return Registry(self.kind, self.group, places, needs=("model_validate", "build"))
+
+    def find(self, name: str) -> type[AbstractKind]:
+        """The settings of a kind; raises ConfigError with the nearest known name if there is none."""
+        return self.built_in[name] if name in self.built_in else self.registry.find(name)
+
+    def kinds(self) -> list[type[AbstractKind]]:
+        """The settings of all kinds that can be used."""
+        return [self.find(name) for name in self.registry.usable_names()]
+
+    def read(self, value: object) -> Any:
+        """The settings of the kind that a section names; raises ConfigError for one that there is not."""
+        if value is None or isinstance(value, AbstractKind):
+            return value
+        words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"expected a section with {words}; got {value!r}")
+        name = value.get(self.key, self.usual)
+        if not isinstance(name, str):
+            raise ConfigError(f"expected {words}; got {name!r}")
+        kind = self.find(name)
+        unknown = [str(key) for key in value if key not in kind.model_fields]
+        if unknown:
+            what = f"of the {self.kind} '{name}'"
+            raise ConfigError(
+                "; ".join(f"unknown key '{key}' {what}{suggest(key, kind.model_fields)}" for key in unknown)
+            )
+        return kind.model_validate({self.key: name} | dict(value))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """JSON schema of any kind, or null."""
+        return {"anyOf": [*(handler(kind.__pydantic_core_schema__) for kind in self.kinds()), {"type": "null"}]}
+
+
+_MODULES = "rubix_like.galaxy.components"
+
+SECTIONS: Mapping[str, Section] = {
+    "light": Section("light profile", "rubix_like.light_profiles", f"{_MODULES}.light:AbstractLight", "profile"),
+    "height": Section("height", "rubix_like.heights", f"{_MODULES}.light:AbstractHeight", "profile"),
+    "rotation": Section(
+        "rotation curve", "rubix_like.rotation_curves", f"{_MODULES}.rotation:AbstractRotation", "curve"
+    ),
+    "dispersion": Section("dispersion", "rubix_like.dispersions", f"{_MODULES}.rotation:AbstractDispersion", "profile"),
+    "population": Section(
+        "population", "rubix_like.populations", f"{_MODULES}.populations:AbstractPopulation", "history", usual="single"
+    ),
+}
+"""The sections of a component that have kinds, announced from outside as settings with `build() -> eqx.Module`
+(docs/components.md)."""
+
+_Kind = SerializeAsAny[InstanceOf[AbstractKind]]
+Light = Annotated[_Kind, BeforeValidator(SECTIONS["light"].read), SECTIONS["light"]]
+Height = Annotated[_Kind, BeforeValidator(SECTIONS["height"].read), SECTIONS["height"]]
+Rotation = Annotated[_Kind, BeforeValidator(SECTIONS["rotation"].read), SECTIONS["rotation"]]
+Profile = Annotated[_Kind, SECTIONS["dispersion"]]
+Population = Annotated[_Kind, BeforeValidator(SECTIONS["population"].read), SECTIONS["population"]]
 
 
 def _read_dispersion(value: object) -> object:
@@ -133,7 +286,7 @@ class ComponentSettings(AbstractSettings):
     """Mass of the component at birth; null: it is gas, with `lines`."""
     light: Light
     """Surface density in the component's plane."""
-    height: Height = ThinHeight()
+    height: Height = Field({"profile": "thin"}, validate_default=True)
     """Vertical profile."""
     rotation: Rotation | None = None
     """Rotation curve; null: at rest."""
@@ -163,7 +316,7 @@ class ComponentSettings(AbstractSettings):
                 f"component '{self.name}': expected mass and population for stars, or lines for gas, got "
                 f"{' and '.join(given) or 'none of them'}"
             )
-        if self.lines is not None and isinstance(self.dispersion, SigmaFromHeight):
+        if self.lines is not None and getattr(self.dispersion, "profile", None) == "from_height":
             raise ValueError(
                 f"component '{self.name}': expected a dispersion in km/s, or one that falls exponentially, for gas, "
                 f"whose mass is not known; got from_height"
@@ -214,9 +367,9 @@ def component_declarations() -> dict[str, Declaration]:
     """Every parameter that a component can have, by its name below that of the component."""
     found = declarations(ComponentSettings)
     found["dispersion"] = Declaration("dispersion", "km/s", Parameter(), _NotNegativeKms, ComponentSettings)
-    for section, own in SECTIONS.items():
-        for name in own.registry.usable_names():
-            for key, declared in declarations(own.registry.find(name), f"{section}.").items():
+    for name, section in SECTIONS.items():
+        for kind in section.kinds():
+            for key, declared in declarations(kind, f"{name}.").items():
                 found.setdefault(key, declared)
     return found
 

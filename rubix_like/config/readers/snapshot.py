@@ -4,18 +4,16 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
 from rubix_like.config.plug_ins import READING, TABLE
 from rubix_like.config.quantities import (
@@ -29,7 +27,7 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, WithSchema
 from rubix_like.errors import suggest
 from rubix_like.galaxy.limits import LARGEST_LOG_AGE
 from rubix_like.runtime.places import found_at
@@ -138,14 +136,11 @@ def _parse(value: object) -> object:
     return value
 
 
-class _Words:
-    """JSON schema: the words that stand for a section, too."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"enum": ["file", "recipe"]}, handler(schema)]}
-
-
-Ages = Annotated[AgeRecipe | None, BeforeValidator(_parse), _Words()]
+Ages = Annotated[
+    AgeRecipe | None,
+    BeforeValidator(_parse),
+    WithSchema(lambda section: {"anyOf": [{"enum": ["file", "recipe"]}, section]}),
+]
 """`file` (None), `recipe` (all defaults) or a section."""
 
 
@@ -206,44 +201,16 @@ class SphereSettings(AbstractSettings):
     """In the file's own unit, or with a unit (physical)."""
 
 
-def _three(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value, value, value)
-
-
 class BoxSettings(AbstractSettings):
     """All particles in a box along the axes of the simulation; in a periodic box by their nearest images."""
 
     center: Place | None = None
     """Each coordinate in the file's own unit or with a unit (physical); null: `galaxy.center`, else the catalogue's."""
-    size: Annotated[tuple[Extent, Extent, Extent], BeforeValidator(_three)]
+    size: Annotated[
+        tuple[Extent, Extent, Extent],
+        BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value, value, value)),
+    ]
     """Full side lengths, one for all or three, in the file's own unit or with a unit (physical)."""
-
-
-class AbstractSelection(AbstractSettings):
-    """Which files are read and what is selected from them: particles that fulfil all that is given."""
-
-    reader: str = AUTO
-    """'auto' (recognise), the name of a simulation (`rubix-like list readers`), 'table' or a field map's .yaml file."""
-    path: Paths
-    """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
-    center: Place | None = None
-    """The galaxy's centre, each coordinate in the file's own unit (as a catalogue gives it) or with a unit (physical);
-    null: the catalogue's position of the halo or subhalo, else found by the shrinking sphere."""
-    catalogue: Paths | None = None
-    """Group catalogue of the snapshot (fof_subhalo_tab_*.hdf5): a file, a pattern, a folder or the first of several;
-    null: halo and subhalo are numbers that the particles carry themselves (EAGLE, SWIFT)."""
-    halo: Annotated[Integer, Field(ge=0)] | None = None
-    """Number of the halo: from 0 in a catalogue, else as the particles carry it."""
-    subhalo: Annotated[Integer, Field(ge=0)] | None = None
-    """Number of the subhalo: from 0 in the whole catalogue, else as the particles carry it (EAGLE: within its halo)."""
-    sphere: SphereSettings | None = None
-    box: BoxSettings | None = None
-
-    @model_validator(mode="after")
-    def _check_catalogue(self) -> "AbstractSelection":
-        if self.catalogue and self.halo is None and self.subhalo is None:
-            raise ValueError("catalogue: expected 'halo' or 'subhalo' beside it, got neither")
-        return self
 
 
 class ColumnSettings(AbstractSettings):
@@ -268,23 +235,20 @@ class ColumnSettings(AbstractSettings):
         return value if value is None else check_unit(value)
 
 
-def _as_settings(value: object) -> object:
-    """`m` and `[x, y, z]` stand for `{column: m}` and `{column: [x, y, z]}`."""
-    return {"column": value} if isinstance(value, str | list | tuple) else value
+_NAMES = [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+_WITH_UNIT = {
+    "type": "object",
+    "properties": {"column": {"anyOf": _NAMES}, "unit": {"type": ["string", "null"]}},
+    "required": ["column"],
+    "additionalProperties": False,
+}
 
-
-def _json_schema() -> dict[str, Any]:
-    names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    with_unit = {
-        "type": "object",
-        "properties": {"column": names, "unit": {"type": ["string", "null"]}},
-        "required": ["column"],
-        "additionalProperties": False,
-    }
-    return {"anyOf": [*names["anyOf"], with_unit, {"type": "null"}]}
-
-
-Column = Annotated[ColumnSettings | None, BeforeValidator(_as_settings), WithJsonSchema(_json_schema())]
+Column = Annotated[
+    ColumnSettings | None,
+    BeforeValidator(lambda value: {"column": value} if isinstance(value, str | list | tuple) else value),
+    WithJsonSchema({"anyOf": [*_NAMES, _WITH_UNIT, {"type": "null"}]}),
+]
+"""`m` and `[x, y, z]` stand for `{column: m}` and `{column: [x, y, z]}`."""
 
 
 class TableSettings(AbstractSettings):
@@ -332,9 +296,25 @@ NEIGHBOURS: int = 32
 """Neighbours within a smoothing length: as IllustrisTNG's StellarHsml, and the support of a cubic spline in GADGET."""
 
 
-class SnapshotReader(AbstractSelection):
+class SnapshotReader(AbstractSettings):
     """Snapshots and cut-outs of simulations (field maps), recognised from the file."""
 
+    reader: str = AUTO
+    """'auto' (recognise), the name of a simulation (`rubix-like list readers`), 'table' or a field map's .yaml file."""
+    path: Paths
+    """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
+    center: Place | None = None
+    """The galaxy's centre, each coordinate in the file's own unit (as a catalogue gives it) or with a unit (physical);
+    null: the catalogue's position of the halo or subhalo, else found by the shrinking sphere."""
+    catalogue: Paths | None = None
+    """Group catalogue of the snapshot (fof_subhalo_tab_*.hdf5): a file, a pattern, a folder or the first of several;
+    null: halo and subhalo are numbers that the particles carry themselves (EAGLE, SWIFT)."""
+    halo: Annotated[Integer, Field(ge=0)] | None = None
+    """Number of the halo: from 0 in a catalogue, else as the particles carry it."""
+    subhalo: Annotated[Integer, Field(ge=0)] | None = None
+    """Number of the subhalo: from 0 in the whole catalogue, else as the particles carry it (EAGLE: within its halo)."""
+    sphere: SphereSettings | None = None
+    box: BoxSettings | None = None
     velocities: Literal["file", "zero"] = "file"
     """'zero' for files without velocities: all particles, stars and gas, are at rest."""
     ages: Ages = None
@@ -350,7 +330,9 @@ class SnapshotReader(AbstractSelection):
     """Of a plain table: those of its gas."""
 
     @model_validator(mode="after")
-    def _check_columns(self) -> "SnapshotReader":
+    def _check_together(self) -> "SnapshotReader":
+        if self.catalogue and self.halo is None and self.subhalo is None:
+            raise ValueError("catalogue: expected 'halo' or 'subhalo' beside it, got neither")
         if self.reader not in {AUTO, TABLE} and (self.columns or self.gas):
             raise ValueError(f"expected columns and gas only with reader: {TABLE}, got them with '{self.reader}'")
         return self

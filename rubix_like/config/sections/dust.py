@@ -92,11 +92,6 @@ class DustSettings(AbstractSettings):
         return self.kind
 
 
-def _in_front(value: object) -> object:
-    """A screen whose place is the foreground, where none is given."""
-    return {"place": "foreground", **value} if isinstance(value, Mapping) else value
-
-
 class ParticleDustSettings(AbstractSettings):
     """Dust of the gas particles: a source is dimmed by the column in front of it, A(V) = opacity x column."""
 
@@ -135,7 +130,13 @@ class ParticleDustSettings(AbstractSettings):
     """Largest A(V) whose colour is computed: beyond it the light gets fainter, but no redder."""
     cells: Annotated[Integer, Field(ge=4, le=512)] = 256
     """Cells along the longer side of the painted field, and along the line of sight, that columns are resolved by."""
-    foreground: Annotated[DustSettings, BeforeValidator(_in_front)] | None = None
+    foreground: (
+        Annotated[
+            DustSettings,
+            BeforeValidator(lambda value: {"place": "foreground", **value} if isinstance(value, Mapping) else value),
+        ]
+        | None
+    ) = None
     """A screen in front of the galaxy, beside its own dust: {a_v: 0.1, curve: gordon}; null: none."""
 
     @property

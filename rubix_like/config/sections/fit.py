@@ -22,7 +22,6 @@ from rubix_like.config.data_sets import (
     FitData,
     Window,
     Windows,
-    check_set_names,
     check_windows,
 )
 from rubix_like.config.parameters import Prior, PriorsByName
@@ -305,11 +304,6 @@ class FitSettings(AbstractSettings):
     """How `rubix-like sample` draws from the posterior about the best fit."""
     output: Path = Path("fit.h5")
     """The result's file; the model's and the residuals' cubes, pictures and checkpoints go beside it."""
-
-    @field_validator("data", mode="before")
-    @classmethod
-    def _check_data(cls, value: object) -> object:
-        return check_set_names(value)
 
     @field_validator("start", mode="before")
     @classmethod

@@ -22,7 +22,7 @@ from pydantic import (
 
 from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.messages import explain_value
-from rubix_like.config.quantities import Arcsec, Number, as_tuple, one_or_many, parse_quantity
+from rubix_like.config.quantities import Arcsec, Number, Sizes, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.sections.noise import DetectorSettings, merged_detector
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.sections.wavelength import (
@@ -57,8 +57,9 @@ def preset_layers(section: Mapping[str, Any], complete: frozenset[str]) -> tuple
     while reference is not None and not complete <= set(layers[-1]):
         path = _find(reference, folder)
         if path in passed:
-            circle = " -> ".join(f"'{_name(step)}'" for step in (*passed[passed.index(path) :], path))
-            raise ConfigError(f"{path}: based_on goes round in a circle: {circle}")
+            steps = (*passed[passed.index(path) :], path)
+            names = [step.stem if step.stem in resource_names(KIND) else step.name for step in steps]
+            raise ConfigError(f"{path}: based_on goes round in a circle: {' -> '.join(map(repr, names))}")
         passed.append(path)
         layers.append(read_section(path))
         reference, folder = layers[-1].get("based_on"), path.parent
@@ -105,18 +106,6 @@ def _find(reference: object, folder: Path | None) -> Path:
     return find_file(KIND, reference).resolve()
 
 
-def _name(path: Path) -> str:
-    """The name under which users know a file: that of the preset, or the file's."""
-    return path.stem if path.stem in resource_names(KIND) else path.name
-
-
-Sizes = Annotated[
-    tuple[Annotated[Arcsec, Field(gt=0)], ...],
-    BeforeValidator(as_tuple),
-    Field(min_length=1, max_length=2),
-    one_or_many({"minItems": 1, "maxItems": 2}),
-]
-
 _MOST_SIZES: dict[str, int] = {"square": 1, "rectangle": 2, "circle": 1, "hexagon": 2, "mask": 0}
 
 
@@ -154,17 +143,17 @@ def _require_only(*names: str) -> ConfigDict:
     return ConfigDict(json_schema_extra=lambda schema: schema.update(required=list(names)))
 
 
-def _both_sides(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
-
-
 _MOST_ON_A_SIDE = 100_000
 _ARM = re.compile(r"[A-Za-z0-9_]+")
 _OF_ARMS = WithJsonSchema(
     {"anyOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, {"type": "null"}]}
 )
 
-Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), one_or_many({"minItems": 2, "maxItems": 2})]
+Sides = Annotated[
+    tuple[Arcsec, Arcsec],
+    BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2),
+    one_or_many({"minItems": 2, "maxItems": 2}),
+]
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
 ResolvingPowers = Annotated[
     tuple[Annotated[Number, Field(gt=0)], ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})
@@ -404,14 +393,13 @@ _OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}
 
 
 def _merged_arms(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    return {**preset, **{name: _over(preset.get(name), arm) for name, arm in override.items()}}
-
-
-def _over(below: object, above: object) -> object:
-    below = {"name": below} if isinstance(below, str) else below
-    if not (isinstance(below, Mapping) and isinstance(above, Mapping)) or "name" in above:
-        return above
-    return {key: value for key, value in merge_layers([below, above], _OF_ARM).items() if key != "based_on"}
+    merged = {**preset, **override}
+    for name, arm in override.items():
+        below = {"name": preset[name]} if isinstance(preset.get(name), str) else preset.get(name)
+        if isinstance(below, Mapping) and isinstance(arm, Mapping) and "name" not in arm:
+            merged[name] = merge_layers([below, arm], _OF_ARM)
+            del merged[name]["based_on"]
+    return merged
 
 
 def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """Settings of nebulae: whose photons ionise the gas, how many it absorbs, and how it shines."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, StrictBool, model_validator
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import OLDEST, Kms, Kpc, Myr, Number
 from rubix_like.config.sections.products import LARGEST_DISPERSION
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.settings import AbstractSettings, WithSchema
 
 NEBULAE: str = "nebulae"
 """The name in a pipeline of the source that this section is for."""
@@ -46,11 +45,6 @@ def _one_source(value: object) -> object:
     return given[0] if len(given) == 1 else value
 
 
-def _as_law(value: object) -> object:
-    """A bare number is the value at solar abundance, and at all others."""
-    return value if isinstance(value, Mapping | AbstractSettings) else {"at_solar": value}
-
-
 class IonisationLaw(AbstractSettings):
     """log10 of the ionisation parameter: at_solar + slope x (12 + log10(O/H) - that of the Sun)."""
 
@@ -60,11 +54,12 @@ class IonisationLaw(AbstractSettings):
     """Change of log10 U per dex of O/H."""
 
 
-class _LawOrNumber:
-    """JSON schema of a law, a number or its text."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "number"}, {"type": "string"}, handler(schema)]}
+LawOrNumber = Annotated[
+    IonisationLaw,
+    BeforeValidator(lambda value: value if isinstance(value, Mapping | AbstractSettings) else {"at_solar": value}),
+    WithSchema(lambda law: {"anyOf": [{"type": "number"}, {"type": "string"}, law]}),
+]
+"""A law; a bare number is the value at solar abundance, and at all others."""
 
 
 class DiffuseSettings(AbstractSettings):
@@ -112,7 +107,7 @@ class NebularSettings(AbstractSettings):
     source: Annotated[PhotonSource, BeforeValidator(_one_source)] = "stars"
     """stars: photons of every young star, absorbed around it; star_forming_gas: of the stars that the star formation
     rate of a gas particle makes, absorbed in it; agn: of the active nucleus alone."""
-    log_u: Annotated[IonisationLaw, BeforeValidator(_as_law), _LawOrNumber()] = IonisationLaw()
+    log_u: LawOrNumber = IonisationLaw()
     """log10 of the ionisation parameter: a number for all gas (-3.0), or a law {at_solar, slope}."""
     log_pressure: Annotated[Number, Field(ge=0, le=12)] = 5.8
     """log10 of the gas pressure over Boltzmann's constant (K / cm^3): of the table's lines where it has this axis, and

@@ -66,11 +66,11 @@ class PipelineSettings(AbstractSettings):
     def _check_names(cls, value: Stages, info: Any) -> Stages:
         """Refuse what is not registered; nothing is imported for it."""
         registry = LISTS[info.field_name]
-        for stage in value:
-            right = [key for key, other in LISTS.items() if stage.name in other]
-            if right and stage.name not in registry:
-                raise ValueError(f"'{stage.name}' is a {LISTS[right[0]].kind}; name it under {right[0]}")
-            registry.check(stage.name)
+        for name in (stage.name for stage in value if stage.name not in registry):
+            right = next((key for key, other in LISTS.items() if name in other), None)
+            if right is not None:
+                raise ValueError(f"'{name}' is a {LISTS[right].kind}; name it under {right}")
+            registry.check(name)
         return value
 
     @property

@@ -1,5 +1,6 @@
 """Light profiles: surface density in the plane of a component, face-on, not normalised."""
 
+import functools
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
 
@@ -8,8 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.galaxy.components.declared import parameter
+
 Scalar = Float[Array | ndarray, ""]
 Places = Float[Array | ndarray, " point"]
+
+length = functools.partial(parameter, "kpc", moves=True, gt=0)
+"""A length on the sky."""
 
 
 class AbstractLight(eqx.Module):
@@ -29,9 +35,13 @@ class AbstractLight(eqx.Module):
 
 
 class Exponential(AbstractLight):
-    """exp(-R / R_d) (Freeman 1970, ApJ 160, 811)."""
+    """exp(-R / `scale_length`).
 
-    scale_length: Scalar
+    Freeman (1970, ApJ 160, 811).
+    """
+
+    profile: ClassVar[str] = "exponential"
+    scale_length: Scalar = length("Scale length of the exponential.", role="scale_length")
 
     @property
     def scale(self) -> Scalar:
@@ -44,14 +54,16 @@ class Exponential(AbstractLight):
 
 
 class Truncated(AbstractLight):
-    """An exponential that is steeper beyond a radius (Erwin, Pohlen & Beckman 2008, AJ 135, 20, eq. 5).
+    """An exponential with another scale length beyond a radius.
 
-    exp(-R / h) (1 + exp(a (R - R_b)))^((1 / h - 1 / h_out) / a), with a = 5 / h_out.
+    exp(-R / h) (1 + exp(a (R - R_b)))^((1 / h - 1 / h_out) / a), with a = 5 / h_out (Erwin, Pohlen & Beckman 2008,
+    AJ 135, 20, eq. 5).
     """
 
-    scale_length: Scalar
-    truncation_radius: Scalar
-    outer_scale_length: Scalar
+    profile: ClassVar[str] = "truncated"
+    scale_length: Scalar = length("Scale length of the exponential.", role="scale_length")
+    truncation_radius: Scalar = length("Where the profile turns to the outer scale length.")
+    outer_scale_length: Scalar = length("Scale length beyond the truncation.")
 
     @property
     def scale(self) -> Scalar:
@@ -67,11 +79,17 @@ class Truncated(AbstractLight):
 
 
 class Sersic(AbstractLight):
-    """exp(-b ((R / R_e)^(1/n) - 1)), with b of Ciotti & Bertin (1999, A&A 352, 447, eq. 18) such that half of the light
-    is within R_e."""
+    """Sersic's law, in the plane of the component.
 
-    effective_radius: Scalar
-    index: Scalar
+    exp(-b ((R / R_e)^(1/n) - 1)), with b of Ciotti & Bertin (1999, A&A 352, 447, eq. 18) such that half of the light
+    is within R_e.
+    """
+
+    profile: ClassVar[str] = "sersic"
+    effective_radius: Scalar = length("Radius within which half of the light is, face-on.", role="half_light_radius")
+    index: Scalar = parameter(
+        "", "Sersic's n: 1 for an exponential, 4 for de Vaucouleurs' law.", moves=True, ge=0.5, le=8
+    )
 
     @property
     def scale(self) -> Scalar:
@@ -84,10 +102,14 @@ class Sersic(AbstractLight):
 
 
 class Ring(AbstractLight):
-    """exp(-(R - R_0)^2 / 2 w^2)."""
+    """A ring that is Gaussian across.
 
-    radius: Scalar
-    width: Scalar
+    exp(-(R - R_0)^2 / 2 w^2).
+    """
+
+    profile: ClassVar[str] = "ring"
+    radius: Scalar = length("Radius of the ring.", role="width")
+    width: Scalar = length("Standard deviation across the ring.")
 
     @property
     def scale(self) -> Scalar:
@@ -100,9 +122,10 @@ class Ring(AbstractLight):
 
 
 class Gaussian(AbstractLight):
-    """exp(-R^2 / 2 s^2)."""
+    """exp(-R^2 / 2 `sigma`^2)."""
 
-    sigma: Scalar
+    profile: ClassVar[str] = "gaussian"
+    sigma: Scalar = length("Standard deviation along an axis.", role="width")
 
     @property
     def scale(self) -> Scalar:
@@ -116,6 +139,8 @@ class Gaussian(AbstractLight):
 
 class PointOfLight(AbstractLight):
     """All light at the component's centre."""
+
+    profile: ClassVar[str] = "point"
 
     @property
     def scale(self) -> Scalar:
@@ -157,6 +182,8 @@ class AbstractHeight(eqx.Module):
 class Thin(AbstractHeight):
     """All light in the plane."""
 
+    profile: ClassVar[str] = "thin"
+
     @property
     def scale(self) -> Scalar:
         """Nothing."""
@@ -168,9 +195,13 @@ class Thin(AbstractHeight):
 
 
 class SechSquared(AbstractHeight):
-    """sech^2(z / h), an isothermal sheet (van der Kruit & Searle 1981, A&A 95, 105)."""
+    """sech^2(z / `scale_height`).
 
-    scale_height: Scalar
+    An isothermal sheet (van der Kruit & Searle 1981, A&A 95, 105).
+    """
+
+    profile: ClassVar[str] = "sech2"
+    scale_height: Scalar = length("Height h of the vertical profile.")
 
     @property
     def scale(self) -> Scalar:
@@ -183,9 +214,10 @@ class SechSquared(AbstractHeight):
 
 
 class ExponentialHeight(AbstractHeight):
-    """exp(-|z| / h)."""
+    """exp(-|z| / `scale_height`)."""
 
-    scale_height: Scalar
+    profile: ClassVar[str] = "exponential"
+    scale_height: Scalar = length("Height h of the vertical profile.")
     highest: ClassVar[float] = 11.0
 
     @property

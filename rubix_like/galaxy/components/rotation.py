@@ -1,7 +1,9 @@
 """Rotation curves: the mean velocity about the component's axis, over the radius in its plane."""
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from numpy import ndarray
 from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import GRAVITY
+from rubix_like.galaxy.components.declared import fixed, parameter
 
 Scalar = Float[Array | ndarray, ""]
 Places = Float[Array | ndarray, " point"]
@@ -35,7 +38,7 @@ def bulge_square(radius: Places, mass: Scalar, effective_radius: Scalar) -> Plac
 
 
 def nfw_square(radius: Places, density: Scalar, scale: Scalar) -> Places:
-    """Of rho_s / (x (1 + x)^2) (Navarro, Frenk & White 1996, ApJ 462, 563): m(x) = ln(1 + x) - x / (1 + x)."""
+    """Halo of rho_s / (x (1 + x)^2) (Navarro, Frenk & White 1996, ApJ 462, 563): m(x) = ln(1 + x) - x / (1 + x)."""
     x = jnp.maximum(radius / scale, _SMALLEST)
     return _sphere(
         jnp.where(x > 1e-2, jnp.log1p(x) - x / (1 + x), x**2 * (0.5 - x * (2 / 3 - 0.75 * x))), x, density, scale
@@ -43,14 +46,17 @@ def nfw_square(radius: Places, density: Scalar, scale: Scalar) -> Places:
 
 
 def burkert_square(radius: Places, density: Scalar, scale: Scalar) -> Places:
-    """Of rho_0 / ((1 + x) (1 + x^2)) (Burkert 1995, ApJ 447, L25): 4 m(x) = ln(1 + x^2) + 2 ln(1 + x) - 2 arctan x."""
+    """Halo of rho_0 / ((1 + x) (1 + x^2)) (Burkert 1995, ApJ 447, L25).
+
+    4 m(x) = ln(1 + x^2) + 2 ln(1 + x) - 2 arctan x.
+    """
     x = jnp.maximum(radius / scale, _SMALLEST)
     mass = 0.25 * (jnp.log1p(x**2) + 2 * jnp.log1p(x) - 2 * jnp.arctan(x))
     return _sphere(jnp.where(x > 1e-2, mass, x**3 * (1 / 3 - 0.25 * x)), x, density, scale)
 
 
 def isothermal_square(radius: Places, density: Scalar, scale: Scalar) -> Places:
-    """Of rho_0 / (1 + x^2) (Begeman, Broeils & Sanders 1991, MNRAS 249, 523): m(x) = x - arctan x."""
+    """Halo of rho_0 / (1 + x^2) (Begeman, Broeils & Sanders 1991, MNRAS 249, 523): m(x) = x - arctan x."""
     x = jnp.maximum(radius / scale, _SMALLEST)
     return _sphere(jnp.where(x > 1e-2, x - jnp.arctan(x), x**3 * (1 / 3 - x**2 / 5)), x, density, scale)
 
@@ -100,6 +106,12 @@ def _far(y: Places, coefficients: tuple[float, ...]) -> Places:
 _FLOOR = 1.0
 """km/s."""
 
+_velocity = functools.partial(
+    parameter, "km/s", "V of the rotation curve; below 0 it turns the other way.", role="rotation"
+)
+_turnover = functools.partial(parameter, "kpc", "R_t of the rotation curve.", gt=0)
+_dispersion = functools.partial(parameter, "km/s", ge=0)
+
 
 class AbstractRotation(eqx.Module):
     """A curve of rotation; below 0 it turns the other way."""
@@ -114,10 +126,14 @@ class AbstractRotation(eqx.Module):
 
 
 class Arctan(AbstractRotation):
-    """V (2 / pi) arctan(R / R_t) (Courteau 1997, AJ 114, 2402)."""
+    """V (2 / pi) arctan(R / R_t).
 
-    velocity: Scalar
-    turnover_radius: Scalar
+    Courteau (1997, AJ 114, 2402).
+    """
+
+    curve: ClassVar[str] = "arctan"
+    velocity: Scalar = _velocity()
+    turnover_radius: Scalar = _turnover()
 
     def speed(self, radius: Places, drift: Places) -> Places:  # noqa: ARG002
         """The arctangent."""
@@ -125,10 +141,14 @@ class Arctan(AbstractRotation):
 
 
 class Tanh(AbstractRotation):
-    """V tanh(R / R_t) (Andersen & Bershady 2013, ApJ 768, 41)."""
+    """V tanh(R / R_t).
 
-    velocity: Scalar
-    turnover_radius: Scalar
+    Andersen & Bershady (2013, ApJ 768, 41).
+    """
+
+    curve: ClassVar[str] = "tanh"
+    velocity: Scalar = _velocity()
+    turnover_radius: Scalar = _turnover()
 
     def speed(self, radius: Places, drift: Places) -> Places:  # noqa: ARG002
         """The hyperbolic tangent."""
@@ -136,13 +156,16 @@ class Tanh(AbstractRotation):
 
 
 class MultiParameter(AbstractRotation):
-    """V (1 + x)^beta / (1 + x^gamma)^(1 / gamma), x = R_t / R (Courteau 1997, eq. 2): beta turns the outer curve up or
-    down, gamma is the sharpness of the turnover."""
+    """V (1 + x)^beta / (1 + x^gamma)^(1 / gamma), x = R_t / R.
 
-    velocity: Scalar
-    turnover_radius: Scalar
-    beta: Scalar
-    gamma: Scalar
+    Courteau (1997, eq. 2).
+    """
+
+    curve: ClassVar[str] = "multi_parameter"
+    velocity: Scalar = _velocity()
+    turnover_radius: Scalar = _turnover()
+    beta: Scalar = parameter("", "Above 0 the curve falls outside, below 0 it rises.", default=0.0, ge=-1, lt=1)
+    gamma: Scalar = parameter("", "How sharp the turnover is.", default=2.0, gt=0, le=50)
 
     def speed(self, radius: Places, drift: Places) -> Places:  # noqa: ARG002
         """(x + 1)^beta x^(1 - beta) / (x^gamma + 1)^(1 / gamma) of x = R / R_t, finite at the centre."""
@@ -152,10 +175,21 @@ class MultiParameter(AbstractRotation):
 
 
 class Spline(AbstractRotation):
-    """A natural cubic spline through 0 at the centre and `speeds` at `radii` (kpc), beyond the last one constant."""
+    """A natural cubic spline through the speeds at given radii, and 0 at the centre.
 
-    speeds: Float[Array, " knot"]
-    radii: tuple[float, ...] = eqx.field(static=True)
+    Beyond the last radius it is constant.
+    """
+
+    curve: ClassVar[str] = "spline"
+    radii: tuple[float, ...] = fixed("kpc", "Radii of the knots, increasing.", shortest=2, gt=0)
+    speeds: Float[Array | ndarray, " knot"] = parameter("km/s", "Speed at each knot.", shortest=0, role="rotation")
+
+    def __check_init__(self) -> None:
+        if len(self.speeds) != len(self.radii) or np.any(np.diff(self.radii) <= 0):
+            raise ValueError(
+                f"expected increasing radii and a speed for each, got radii {list(self.radii)} and {len(self.speeds)} "
+                f"speeds"
+            )
 
     def speed(self, radius: Places, drift: Places) -> Places:  # noqa: ARG002
         """The spline."""
@@ -170,19 +204,25 @@ class Spline(AbstractRotation):
 
 
 class MassModel(AbstractRotation):
-    """Disc, bulge and halo, v^2 = v_disc^2 + v_bulge^2 + v_halo^2 (`mass_models`), less the asymmetric drift.
+    """Circular speed of a disc, a bulge and a halo, less the asymmetric drift of the component.
 
+    v^2 = v_disc^2 + v_bulge^2 + v_halo^2 (`mass_models`);
     v_phi^2 = v^2 + sigma^2 d ln(Sigma sigma^2) / d ln R for an isotropic dispersion and a height that does not depend
     on the radius (Binney & Tremaine 2008, eq. 4.227); where it would be below 0 it is 0, within 1 km/s.
     """
 
-    disc_mass: Scalar
-    disc_scale_length: Scalar
-    bulge_mass: Scalar
-    bulge_effective_radius: Scalar
-    halo_density: Scalar
-    halo_radius: Scalar
-    halo: str = eqx.field(static=True)
+    curve: ClassVar[str] = "mass_model"
+    disc_mass: Scalar = parameter("Msun", "Mass of the thin exponential disc.", default=0.0, ge=0)
+    disc_scale_length: Scalar = parameter("kpc", "Scale length of the disc's mass.", default=1.0, gt=0)
+    bulge_mass: Scalar = parameter("Msun", "Mass of the Hernquist bulge.", default=0.0, ge=0)
+    bulge_effective_radius: Scalar = parameter("kpc", "Projected half-mass radius of the bulge.", default=1.0, gt=0)
+    halo: str = fixed("", "Profile of the halo's density.", default="nfw", choices=tuple(HALOS))
+    halo_density: Scalar = parameter(
+        "Msun / kpc3", "Density of the halo: rho_s (nfw), or that at the centre.", default=0.0, ge=0
+    )
+    halo_radius: Scalar = parameter(
+        "kpc", "Scale radius of the halo: r_s (nfw), or that of the core.", default=10.0, gt=0
+    )
 
     def circular_square(self, radius: Places) -> Places:
         """The square of the circular speed, (km/s)^2."""
@@ -210,11 +250,15 @@ class AbstractDispersion(eqx.Module):
 
 
 class ExponentialDispersion(AbstractDispersion):
-    """sqrt((s_0^2 - s_f^2) exp(-2 R / R_s) + s_f^2): s_0 at the centre, falling to the floor s_f."""
+    """From `central` at the centre to `floor`, its square falling as exp(-2 R / `scale_length`).
 
-    central: Scalar
-    scale_length: Scalar
-    floor: Scalar
+    sqrt((s_0^2 - s_f^2) exp(-2 R / R_s) + s_f^2).
+    """
+
+    profile: ClassVar[str] = "exponential"
+    central: Scalar = _dispersion("Dispersion at the centre.")
+    scale_length: Scalar = parameter("kpc", "Length over which the dispersion falls by e.", gt=0)
+    floor: Scalar = _dispersion("Dispersion far out.", default=0.0)
 
     def sigma(self, radius: Places, column: Places, height: Scalar) -> Places:  # noqa: ARG002
         """The exponential over its floor, added in squares."""
@@ -223,11 +267,15 @@ class ExponentialDispersion(AbstractDispersion):
 
 
 class FromHeight(AbstractDispersion):
-    """sqrt(pi G f Sigma h): what holds an isothermal sheet sech^2(z / h) up (van der Kruit & Searle 1981, A&A 95, 105),
-    Sigma being the component's own mass and f all mass over it."""
+    """What holds the component's own mass up at its scale height.
 
-    mass_factor: Scalar
+    sqrt(pi G f Sigma h), for an isothermal sheet sech^2(z / h) (van der Kruit & Searle 1981, A&A 95, 105), Sigma being
+    the surface density of the component's own mass.
+    """
+
+    profile: ClassVar[str] = "from_height"
+    mass_factor: Scalar = parameter("", "All mass over that of the component.", default=1.0, gt=0)
 
     def sigma(self, radius: Places, column: Places, height: Scalar) -> Places:  # noqa: ARG002
-        """Of the column and the height."""
+        """Hydrostatic equilibrium of the sheet."""
         return jnp.sqrt(jnp.pi * GRAVITY * self.mass_factor * column * height + 1e-12)

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
-from rubix_like.config.readers.component_kinds import FreeFormPopulation
 from rubix_like.config.readers.components import ComponentsReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.engine.basis import BasisPainter
@@ -183,11 +182,8 @@ def method_for_mixtures(reader: object, galaxy: SmoothGalaxy | None, method: str
     `reader`: the settings of the galaxy; `galaxy`: the components that are given in their place.
     """
     if galaxy is None and isinstance(reader, ComponentsReader):
-        kinds = [population.population for population in reader.components]
-        is_solved = any(isinstance(population, FreeFormPopulation) and not population.weights for population in kinds)
-    else:
-        is_solved = galaxy is not None and bool(solved_numbers(galaxy))
-    if not is_solved:
+        galaxy = reader.build()
+    if galaxy is None or not solved_numbers(galaxy):
         return method
     if method == "direct":
         raise ConfigError(

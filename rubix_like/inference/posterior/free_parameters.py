@@ -17,8 +17,7 @@ from rubix_like.config import RunConfig
 from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
-from rubix_like.config.readers.component_kinds import SECTIONS
-from rubix_like.config.readers.components import ComponentsReader, component_declarations
+from rubix_like.config.readers.components import SECTIONS, ComponentsReader, component_declarations
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
@@ -179,8 +178,7 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
     if first == "galaxy" and "." in key:
         component, _, below = key.partition(".")
         section, _, word = below.partition(".")
-        registry = SECTIONS[section].registry if section in SECTIONS else None
-        kinds = [] if registry is None else [registry.find(kind) for kind in registry.usable_names()]
+        kinds = SECTIONS[section].kinds() if section in SECTIONS else []
         fixed = [kind for kind in kinds if word in kind.model_fields]
         if fixed:
             beside = dict.fromkeys(known for kind in fixed for known in declarations(kind, f"{component}.{section}."))

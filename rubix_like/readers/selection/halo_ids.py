@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from rubix_like.config.readers.snapshot import AbstractSelection
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.containers.container import AbstractContainer, as_number
 from rubix_like.readers.containers.snapshot_files import open_files
 from rubix_like.readers.fields.epoch import SAME_TIME
@@ -140,7 +140,7 @@ def _position(catalogue: AbstractContainer, group: str, number: int) -> Float[nd
     return np.asarray(catalogue.read(group, name, number, number + 1)[0], dtype=np.float64)
 
 
-def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEntry | None:
+def find_entry(selection: SnapshotReader, snapshot: Snapshot) -> CatalogueEntry | None:
     """What the catalogue says of the selected halo or subhalo, None without a catalogue.
 
     Raises ValueError where it is of another time, has no such number, or the halo or subhalo has no stars.
@@ -185,7 +185,7 @@ Kind = Literal["halo", "subhalo"]
 def with_numbers(
     snapshot: Snapshot,
     family: Family,
-    selection: AbstractSelection,
+    selection: SnapshotReader,
     rows: RowRanges,
     report: Report,
     team: AbstractProcessGroup = SINGLE,

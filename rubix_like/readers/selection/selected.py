@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.readers.snapshot import AbstractSelection, BoxSettings, Place, SphereSettings, to_kpc
+from rubix_like.config.readers.snapshot import BoxSettings, Place, SnapshotReader, SphereSettings, to_kpc
 from rubix_like.physics.centering import unwrap
 from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family, Table, Vector, Vectors
 from rubix_like.readers.fields.snapshot_particles import Snapshot
@@ -48,7 +48,7 @@ def _in_kpc(place: Place, file_unit: float) -> Vector:
 
 
 def find_regions(
-    selection: AbstractSelection, center: Vector | None, length: float, box_size: Vector | None
+    selection: SnapshotReader, center: Vector | None, length: float, box_size: Vector | None
 ) -> list[Region]:
     """The sphere and the box of a selection; `center` (kpc) is the galaxy's, `length` kpc per unit of the file.
 
@@ -127,7 +127,7 @@ class Selected:
 
 def select(
     snapshot: Snapshot,
-    selection: AbstractSelection,
+    selection: SnapshotReader,
     entry: CatalogueEntry | None = None,
     report: Report = silent,
     team: AbstractProcessGroup = SINGLE,
