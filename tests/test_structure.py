@@ -83,9 +83,9 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 1100),
-        (docstrings_without_a_subject, 277),
-        (small_private_functions_that_are_called_once, 167),
+        (uses_of_own, 1075),
+        (docstrings_without_a_subject, 273),
+        (small_private_functions_that_are_called_once, 157),
         (deep_imports_of_tests, 621),
     ],
 )

@@ -755,16 +755,16 @@ class PipelineGroup(NamedTuple):
 
     def lower(self, galaxy: Galaxy) -> Any:
         """The lowered computation for a galaxy of this size; of one observation, that of its pipeline."""
-        program, arguments = self._program(galaxy)
+        program, arguments = self.program(galaxy)
         return program.lower(*arguments)
 
     def observed(self, galaxy: Galaxy, compiled: Any = None) -> tuple[Observed, ...]:
         """What each observation sees, by what `lower` gave, compiled (None: by what this process has compiled)."""
-        program, arguments = self._program(galaxy)
+        program, arguments = self.program(galaxy)
         found = (compiled or program)(*arguments)
         return found if len(self.pipelines) > 1 else (found,)
 
-    def _program(self, galaxy: Galaxy) -> tuple[Any, tuple[Any, ...]]:
+    def program(self, galaxy: Galaxy) -> tuple[Any, tuple[Any, ...]]:
         """The jitted function, and its arguments: tables, parameters, the galaxy placed on the mesh, noise keys. Those
         of a group of one are its pipeline's, which shares what was compiled for its calls."""
         first = self.pipelines[0]

@@ -190,7 +190,7 @@ def alone(config, mesh, galaxy=None):
     galaxy = disc(77) if galaxy is None else galaxy
     pipeline = Pipeline.from_config(config, galaxy, mesh=mesh)
     calls = {"the first": lambda: pipeline(galaxy), "a second": lambda: pipeline(galaxy)}
-    return Observed(galaxy, pipeline, calls)
+    return Observed(galaxy, group_of(pipeline), calls)
 
 
 def arms(mesh):
@@ -204,11 +204,12 @@ def arms(mesh):
 def mosaic(mesh):
     """Three pointings."""
     noise = {"noise": {"signal_to_noise": 10}, "observation.pointings": POINTINGS}
-    galaxy, pipeline, _ = alone(golden("quickstart", **TINY, **noise), mesh)
+    galaxy, group, _ = alone(golden("quickstart", **TINY, **noise), mesh)
+    (pipeline,) = group.pipelines
     parameters, key = pipeline.chosen()  # as they lie on the mesh: else those of a pointing are worked out elsewhere
     placed = dataclasses.replace(pipeline, parameters=parameters, noise_key=key)
     calls = {own.name: functools.partial(lambda own: placed.at(own)(galaxy), own) for own in pipeline.pointings}
-    return Observed(galaxy, pipeline, {**calls, "all of them": lambda: pipeline.observe_pointings(galaxy)})
+    return Observed(galaxy, group_of(pipeline), {**calls, "all of them": lambda: pipeline.observe_pointings(galaxy)})
 
 
 FIBRES = {"instrument.fov": [9.0, 9.0], "instrument.fibres.rings": 1, "instrument.fibres.dithers": [[0.0, 0.0]]}
@@ -228,8 +229,8 @@ RUNS = {
 
 
 def program_of(observed, mesh, expected):
-    arguments = observed.observe.arguments(observed.galaxy)
-    return Program.of(observed.observe.compiled(*arguments), arguments, observed.galaxy, mesh, expected)
+    compiled, arguments = observed.observe.program(observed.galaxy)
+    return Program.of(compiled, arguments, observed.galaxy, mesh, expected)
 
 
 def as_tuple(cubes):
@@ -297,7 +298,7 @@ def test_tables_and_voxels_lie_along_the_bins(name):
     build, expected = IN_PARTS[name]
     observed = build()
     check_compiled_once(observed.calls)
-    program = program_of(observed, observed.observe.mesh, expected)
+    program = program_of(observed, observed.observe.pipelines[0].mesh, expected)
     assert refused(program) == {}
     for which, check in (("inputs", check_inputs), ("outputs", check_outputs)):
         for number, (_, sharding) in enumerate(named_leaves(getattr(program, which))):
@@ -327,9 +328,9 @@ def elsewhere(program, which, number):
 
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_the_tables_of_a_run_in_a_closure_would_be_seen(method):
-    galaxy, pipeline, _ = alone(golden("quickstart", **TINY | {"engine.method": method}), make_mesh(8))
-    tables, *others = pipeline.arguments(galaxy)
-    observe, host = pipeline.compiled(tables, *others), jax.tree.map(np.asarray, tables)
+    galaxy, group, _ = alone(golden("quickstart", **TINY | {"engine.method": method}), make_mesh(8))
+    observe, (tables, *others) = group.program(galaxy)
+    host = jax.tree.map(np.asarray, tables)
     held = constant_bytes(jax.jit(lambda *others: observe(host, *others)).trace(*others).jaxpr)
     painter = tables.paint[0].painter
     largest = painter.spectra if method == "direct" else painter.coefficient_map.matrix
