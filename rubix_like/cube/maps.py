@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -115,9 +116,13 @@ class MapSet(eqx.Module):
     @property
     def magnitude(self) -> Float[Array, "y x filter"]:
         """AB magnitude per spaxel in each filter, -2.5 log10(flux / 3631 Jy); NaN without light."""
-        flux = jnp.asarray(self.flux)
-        lit = flux > 0
-        return jnp.where(lit, -2.5 * jnp.log10(jnp.where(lit, flux, 1) / AB_ZERO_POINT), jnp.nan)
+        return _magnitude(jnp.asarray(self.flux))
+
+
+@jax.jit
+def _magnitude(flux: Float[Array, "y x filter"]) -> Float[Array, "y x filter"]:
+    lit = flux > 0
+    return jnp.where(lit, -2.5 * jnp.log10(jnp.where(lit, flux, 1) / AB_ZERO_POINT), jnp.nan)
 
 
 NO_ATTENUATION: float = 1e-4

@@ -181,12 +181,14 @@ class Summed(NamedTuple):
         return mean(weighted, weight, self.faintest)
 
 
-def mean(weighted: Image, weight: Image, faintest: float) -> Float[Array, "y x"]:
+@jax.jit
+def mean(weighted: Image, weight: Image, faintest: float | Float[Array, ""]) -> Float[Array, "y x"]:
     """`weighted` / `weight` where there is weight, with a gradient of 0 elsewhere."""
     there = weight > faintest * jnp.max(weight)
     return jnp.where(there, weighted / jnp.where(there, weight, jnp.ones_like(weight)), jnp.nan)
 
 
+@jax.jit
 def root(variance: Image) -> Float[Array, "y x"]:
     """The square root, 0 (with no gradient) where rounding leaves nothing or less."""
     positive = variance > 0
