@@ -193,6 +193,10 @@ class _Array(Protocol):
         ...
 
 
+_PLAIN = (str, bool, int, float, type(None))
+"""What most values of a configuration are; to ask whether they look like arrays takes 20 times as long."""
+
+
 def as_yaml_values(value: Any, place: str) -> Any:
     """Arrays, quantities and paths, also in lists and sections, as YAML has them: lists, texts with a unit, and texts.
 
@@ -209,7 +213,7 @@ def as_yaml_values(value: Any, place: str) -> Any:
         return type(value)(as_yaml_values(part, place) for part in value)
     if isinstance(value, PurePath):
         return str(value)
-    if not isinstance(value, _Array) or isinstance(value, BaseModel | type):
+    if type(value) in _PLAIN or not isinstance(value, _Array) or isinstance(value, BaseModel | type):
         return value
     quantity = as_quantity(value)
     if quantity is None:
