@@ -17,7 +17,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import numpy as np
 from astropy import units
 from pydantic import BaseModel, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+from pydantic_core import CoreSchema, PydanticKnownError, PydanticSerializationUnexpectedValue, core_schema
 
 from rubix_like.arguments import expect_fields, named_arguments
 from rubix_like.errors import came
@@ -65,6 +65,8 @@ class InUnit:
     def _serialize(self, value: float | tuple[float, ...], info: Any) -> Any:
         if isinstance(value, tuple):
             return [self._serialize(own, info) for own in value]
+        if isinstance(value, BaseModel):
+            raise PydanticSerializationUnexpectedValue  # a section in place of the number: the next member of a union
         return f"{value!r} {self.unit}" if (info.context or {}).get(WITH_UNITS) else value
 
 

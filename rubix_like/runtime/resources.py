@@ -22,10 +22,15 @@ _PLACES: dict[str, tuple[str, str]] = {
 """Kind of resource -> folder and suffix of its files; the rest of the file name is the resource's name."""
 
 
-@functools.cache
 def resource_names(kind: str) -> tuple[str, ...]:
     """Names of the packaged files of one kind (a key of `_PLACES`), sorted, no suffix."""
-    return tuple(sorted(path.stem for path in _folder(kind).glob(f"*{_PLACES[kind][1]}")))
+    folder = _folder(kind)
+    return _names_in(folder, _PLACES[kind][1], folder.stat().st_mtime_ns)
+
+
+@functools.cache
+def _names_in(folder: Path, suffix: str, changed: int) -> tuple[str, ...]:  # noqa: ARG001
+    return tuple(sorted(path.stem for path in folder.glob(f"*{suffix}")))
 
 
 def resource(kind: str, name: str) -> Path:

@@ -150,6 +150,19 @@ def test_bad_components_are_refused(case):
     assert words in str(raised.value)
 
 
+def test_a_dispersion_with_a_profile_is_written_and_read():
+    for dispersion in ({"profile": "exponential", "central": "0.1 km/ms", "scale_length": "2 kpc"}, "60 km/s"):
+        config = load_config(configuration({**DISC, "dispersion": dispersion}))
+        assert load_config(yaml.safe_load(config.to_yaml())).galaxy == config.galaxy
+
+
+def test_a_kind_of_another_section_is_refused():
+    made = load_config(configuration(DISC)).galaxy.components[0]
+    assert load_config(configuration({**DISC, "light": made.light})).galaxy.components[0] == made
+    with pytest.raises(ConfigError, match="rotation: expected a section with the key 'curve'"):
+        load_config(configuration({**DISC, "rotation": made.light}))
+
+
 def test_names_are_given_once():
     with pytest.raises(ConfigError, match="'disc' twice"):
         load_config(configuration(DISC, DISC))

@@ -9,6 +9,7 @@ import functools
 import inspect
 import keyword
 import sys
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -110,6 +111,9 @@ def _setting(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
     return form, Field(declared.default, description=declared.doc)
 
 
+_MAKING = threading.RLock()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Section:
     """A section of a component that has kinds: their name, their entry-point group, the class that all of the package
@@ -124,10 +128,16 @@ class Section:
     @functools.cached_property
     def built_in(self) -> Mapping[str, type[AbstractKind]]:
         """The settings of the package's kinds, in the order of their modules."""
-        base = found_at(self.base)
-        members = vars(sys.modules[base.__module__]).values()
-        modules = [kind for kind in members if isinstance(kind, type) and issubclass(kind, base) and kind is not base]
-        return {getattr(module, self.key): self._settings_of(module) for module in modules}
+        with _MAKING:  # threads that read their first component at once would make two classes of each kind
+            if "built_in" in vars(self):
+                return self.built_in
+            base = found_at(self.base)
+            members = vars(sys.modules[base.__module__]).values()
+            modules = [
+                kind for kind in members if isinstance(kind, type) and issubclass(kind, base) and kind is not base
+            ]
+            vars(self)["built_in"] = {getattr(module, self.key): self._settings_of(module) for module in modules}
+            return self.built_in
 
     def _settings_of(self, module: type) -> type[AbstractKind]:
         name = getattr(module, self.key)
@@ -155,7 +165,10 @@ class Section:
 
     def read(self, value: object) -> Any:
         """The settings of the kind that a section names; raises ConfigError for one that there is not."""
-        if value is None or isinstance(value, AbstractKind):
+        others = tuple(
+            kind for section in SECTIONS.values() if section is not self for kind in section.built_in.values()
+        )
+        if value is None or (isinstance(value, AbstractKind) and not isinstance(value, others)):
             return value
         words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
         if not isinstance(value, Mapping):
@@ -203,9 +216,8 @@ Population = Annotated[_Kind, BeforeValidator(SECTIONS["population"].read), SECT
 
 def _read_dispersion(value: object) -> object:
     """A section of a kind, or a number in km/s for all radii."""
-    if isinstance(value, Mapping):
-        return SECTIONS["dispersion"].read(value)
-    return value if isinstance(value, AbstractKind) else parse_quantity(value, "km/s")
+    is_section = isinstance(value, Mapping | AbstractKind)
+    return SECTIONS["dispersion"].read(value) if is_section else parse_quantity(value, "km/s")
 
 
 class WarpSettings(AbstractSettings):
