@@ -66,7 +66,7 @@ class InUnit:
         if isinstance(value, tuple):
             return [self._serialize(own, info) for own in value]
         if isinstance(value, BaseModel):
-            raise PydanticSerializationUnexpectedValue  # a section in place of the number: the next member of a union
+            raise PydanticSerializationUnexpectedValue("a section")  # the next member of the union writes it
         return f"{value!r} {self.unit}" if (info.context or {}).get(WITH_UNITS) else value
 
 
