@@ -178,7 +178,7 @@ def _once(read: Callable[[Path], Any]) -> Callable[[Path], Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def settings_of_astropy_read_once() -> Iterator[None]:
-    """astropy looks up and checks a setting for every card of a FITS header: 4 % of the time."""
+    """astropy looks up and checks a setting for every card of a FITS header: 4 % of the suite's time."""
     read, change = ConfigItem.__call__, ConfigItem.set
     kept: dict[ConfigItem, Any] = {}
 

@@ -29,7 +29,7 @@ _TABLE_NODES = 2049
 _AGE_POINTS = 200
 
 _leggauss = functools.cache(np.polynomial.legendre.leggauss)
-"""200 nodes take 10 ms."""
+"""Gauss-Legendre nodes and weights, kept because 200 take 10 ms."""
 
 _PER_YEAR: float = np.asarray(units.Quantity(1.0, "km / (s Mpc)").to_value("1 / yr"), dtype=np.float64).item()
 """1 km/s/Mpc in 1/yr."""

@@ -30,6 +30,7 @@ def resource_names(kind: str) -> tuple[str, ...]:
 
 @functools.cache
 def _names_in(folder: Path, suffix: str, changed: int) -> tuple[str, ...]:  # noqa: ARG001
+    """`changed`: when the folder last changed, so that new files are found."""
     return tuple(sorted(path.stem for path in folder.glob(f"*{suffix}")))
 
 

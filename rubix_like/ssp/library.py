@@ -97,7 +97,8 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
 
     A library in air: S_vac = S_air dlambda_air/dlambda_vac at the vacuum wavelength (Ciddor 1996), and the
     resolution times the inverse. Raises ConfigError for an unknown or not yet fetched name, FileNotFoundError or
-    ValueError for a file that is missing, damaged or of another layout.
+    ValueError for a file that is missing, damaged or of another layout. The arrays are read-only: callers share one
+    library as long as any of them holds it.
     """
     library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
     path = SHELF.locate(library)
@@ -117,10 +118,10 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     for value in fields.values():
         if isinstance(value, ndarray):
             value.flags.writeable = False  # others may have the same library
-    made = SSPLibrary(**fields, source_medium=medium)
+    loaded = SSPLibrary(**fields, source_medium=medium)
     if key is not None:
-        _IN_MEMORY[key] = made
-    return made
+        _IN_MEMORY[key] = loaded
+    return loaded
 
 
 def describe_library(library: SSPLibrary) -> str:

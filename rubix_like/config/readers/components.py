@@ -125,19 +125,18 @@ class Section:
     key: str
     usual: str | None = None
 
-    @functools.cached_property
+    @property
     def built_in(self) -> Mapping[str, type[AbstractKind]]:
         """The settings of the package's kinds, in the order of their modules."""
         with _MAKING:  # threads that read their first component at once would make two classes of each kind
-            if "built_in" in vars(self):
-                return self.built_in
-            base = found_at(self.base)
-            members = vars(sys.modules[base.__module__]).values()
-            modules = [
-                kind for kind in members if isinstance(kind, type) and issubclass(kind, base) and kind is not base
-            ]
-            vars(self)["built_in"] = {getattr(module, self.key): self._settings_of(module) for module in modules}
-            return self.built_in
+            return self._built_in
+
+    @functools.cached_property
+    def _built_in(self) -> Mapping[str, type[AbstractKind]]:
+        base = found_at(self.base)
+        members = vars(sys.modules[base.__module__]).values()
+        modules = [kind for kind in members if isinstance(kind, type) and issubclass(kind, base) and kind is not base]
+        return {getattr(module, self.key): self._settings_of(module) for module in modules}
 
     def _settings_of(self, module: type) -> type[AbstractKind]:
         name = getattr(module, self.key)

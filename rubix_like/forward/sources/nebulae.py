@@ -1,4 +1,4 @@
-"""Source `nebulae`: gas that shines in lines and in a continuum, by the ionising photons that it absorbs."""
+"""Sources `nebulae` and `agn`: gas that shines in lines and in a continuum, by the ionising photons that it absorbs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -86,7 +86,7 @@ Kind = Literal["stars", "gas"]
 """A kind of a galaxy's particles, by its name in `Galaxy`."""
 
 Rotation = Float[Array | ndarray, "3 3"]
-"""To the body axes of a galaxy."""
+"""Rotation matrix to the body axes of a galaxy."""
 
 Scale = Float[Array | ndarray, ""]
 """arcsec per kpc."""

@@ -143,12 +143,12 @@ class AbstractCubeStage(eqx.Module):
 
 
 class AbstractSpectraStage(AbstractCubeStage):
-    """A stage that takes no light from beyond the field, is no map of images, and may change values alone."""
+    """A stage without a margin that is no linear map of images; its report is empty unless it has one of its own."""
 
     margin: ClassVar[int] = 0  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """None: it is different in every spectrum, along wavelength or no linear map."""
+        """None: it cannot act on images before projection."""
         return
 
     def report(self) -> StageReport:

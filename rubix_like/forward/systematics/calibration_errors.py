@@ -180,7 +180,7 @@ class WavelengthSolution(AbstractAddedChange):
 
     @classmethod
     def of(cls, setup: Setup, settings: WavelengthSolutionSettings, record: ErrorRecord) -> "WavelengthSolution":
-        """Raises ConfigError for a velocity of more than 0.3 bins."""
+        """The stage by its settings; raises ConfigError for a velocity of more than 0.3 bins."""
         bins = setup.instrument.bins
         widths = np.diff(bins.edges)
         errors = SmoothErrors.build(1.0, settings.correlation, bins.wavelength, cls.name)
@@ -220,7 +220,7 @@ class LSFVariation(AbstractAddedChange):
 
     @classmethod
     def of(cls, setup: Setup, settings: LSFVariationSettings, record: ErrorRecord) -> "LSFVariation":
-        """Raises ConfigError for an instrument without a line spread."""
+        """The stage by its settings; raises ConfigError for an instrument without a line spread."""
         bins, lsf = setup.instrument.bins, setup.instrument.lsf
         if lsf is None:
             raise ConfigError(
@@ -368,7 +368,7 @@ class SkyResidual(AbstractAddedChange):
 
     @classmethod
     def of(cls, setup: Setup, settings: SkySubtractionSettings, record: ErrorRecord) -> "SkyResidual":
-        """Raises ConfigError for a sky that does not cover the detector."""
+        """The stage by its settings; raises ConfigError for a sky that does not cover the detector."""
         patterns = sky_patterns(sky_for(setup, settings.sky, cls.name), setup)
         rms = np.array([getattr(settings, name) for name in patterns]) / np.sqrt(exposures_added(setup))
         return cls(patterns=rms[:, None] * np.stack([*patterns.values()]), number=spectra_numbers(setup), record=record)
@@ -398,7 +398,7 @@ class FlatField(AbstractRelativeChange):
         return cls(errors=errors, number=place_numbers(setup), record=record)
 
     def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:  # noqa: ARG002
-        """One of each spaxel or fibre."""
+        """A relative error for each spaxel or fibre."""
         return self.errors.draw(key, self.number)
 
 
@@ -422,7 +422,7 @@ class FluxCalibration(AbstractRelativeChange):
         return cls(errors=errors, absolute=absolute, number=exposure_numbers(setup), record=record)
 
     def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:  # noqa: ARG002
-        """One of each exposure."""
+        """A relative error for each exposure."""
         first, second = jax.random.split(key)
         return self.errors.draw(first, self.number) + self.absolute.draw(second, self.number)
 
@@ -441,7 +441,9 @@ class Telluric(AbstractRelativeChange):
 
     @classmethod
     def of(cls, setup: Setup, settings: TelluricSettings, record: ErrorRecord) -> "Telluric":
-        """Raises ConfigError for a sky that does not reach the detector's range, or that absorbs nothing there."""
+        """The stage by its settings; raises ConfigError for a sky that does not reach the detector's range, or that
+        absorbs nothing there.
+        """
         depth = line_absorption(sky_for(setup, settings.sky, cls.name), setup)
         residual = np.asarray(settings.residual / np.sqrt(exposures_added(setup)))
         left, number = np.asarray(settings.left), exposure_numbers(setup)

@@ -57,7 +57,7 @@ class AbstractAddedChange(AbstractSystematic):
 
     @abstractmethod
     def change(self, cube: PaintedCube, key: PRNGKeyArray) -> Spectra:
-        """What is added."""
+        """The flux that is added."""
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the error."""

@@ -15,7 +15,7 @@ Scalar = Float[Array | ndarray, ""]
 Places = Float[Array | ndarray, " point"]
 
 length = functools.partial(parameter, "kpc", moves=True, gt=0)
-"""A length on the sky."""
+"""A length in kpc that moves the light on the sky."""
 
 
 class AbstractLight(eqx.Module):

@@ -252,7 +252,7 @@ class AbstractDispersion(eqx.Module):
 class ExponentialDispersion(AbstractDispersion):
     """From `central` at the centre to `floor`, its square falling as exp(-2 R / `scale_length`).
 
-    sqrt((s_0^2 - s_f^2) exp(-2 R / R_s) + s_f^2).
+    sqrt((central^2 - floor^2) exp(-2 R / scale_length) + floor^2).
     """
 
     profile: ClassVar[str] = "exponential"
@@ -267,7 +267,7 @@ class ExponentialDispersion(AbstractDispersion):
 
 
 class FromHeight(AbstractDispersion):
-    """What holds the component's own mass up at its scale height.
+    """The dispersion that holds the component's own mass up at its scale height.
 
     sqrt(pi G f Sigma h), for an isothermal sheet sech^2(z / h) (van der Kruit & Searle 1981, A&A 95, 105), Sigma being
     the surface density of the component's own mass.

@@ -388,8 +388,8 @@ class Sources:
         return self._known[str(path)]
 
 
-_UNTIL_THERE_WAS_A_KEY = {"ssp.library": "popstar", "engine.kernel": "scatter"}
-"""What cubes were made with whose records lack the key."""
+_VALUES_BEFORE_THE_KEY = {"ssp.library": "popstar", "engine.kernel": "scatter"}
+"""The values that were used before the key existed, for records that lack it."""
 
 
 def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -397,7 +397,7 @@ def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     lines = []
     if (before := old.get("numbers", 0)) != (now := new.get("numbers", 0)):
         lines.append(f"this rubix-like computes other numbers (their version is {now} instead of {before})")
-    before, now = (_UNTIL_THERE_WAS_A_KEY | made["settings"] for made in (old, new))
+    before, now = (_VALUES_BEFORE_THE_KEY | made["settings"] for made in (old, new))
     for key in sorted(before.keys() | now.keys()):
         if before.get(key) != now.get(key):
             lines.append(f"{key}: {now.get(key)} instead of {before.get(key)}")
