@@ -51,6 +51,7 @@ def test_a_run_reads_its_library_and_builds_its_bins_once(config, slab, monkeypa
     def counted(name, function):
         return lambda *arguments: (calls.append(name), function(*arguments))[1]
 
+    monkeypatch.setattr(library_module, "_IN_MEMORY", {})  # other tests may hold the library
     monkeypatch.setattr(library_module, "read_table", counted("library", library_module.read_table))
     monkeypatch.setattr(WavelengthBins, "build", counted("bins", WavelengthBins.build))
     name = "observed_distance"
