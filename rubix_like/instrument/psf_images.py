@@ -10,7 +10,6 @@ import numpy as np
 from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
-from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 from scipy.special import gamma, j0, j1, jv, kv
@@ -19,6 +18,7 @@ from rubix_like.config import AdaptiveOptics, PSFSettings
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf_profile import TAPS, WavelengthNodes, cell_offsets, sharpened
+from rubix_like.physics.gauss_legendre import leggauss
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
@@ -220,9 +220,6 @@ farther away, which is folded in, is less than 1e-4 of the light."""
 _LEFT_OUT = 1e-6
 """Light in a disc that frequencies beyond those that are summed can change."""
 
-_leggauss = functools.cache(leggauss)
-"""Gauss-Legendre nodes and weights, kept because 400 take 40 ms."""
-
 _PIECE, _PIECE_PHASE, _LEAST_PIECES = 32, 22.0, 40
 """Gauss-Legendre nodes of a piece of the frequencies, half the phase (rad) that the kernel may turn by within it."""
 
@@ -318,7 +315,7 @@ def _by_distance(settings: str) -> tuple[CubicSpline, ...]:
 def _harmonics(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> list[Float[ndarray, " r"]]:
     """B of the corrected part: its harmonics of the angles 0, 2, 4, ... by distance."""
     long, short = optics.alpha * optics.ratio, optics.alpha / optics.ratio
-    nodes, weights = _leggauss(_N_FREQUENCY)
+    nodes, weights = leggauss(_N_FREQUENCY)
     stretch = np.arcsinh(optics.cutoff / optics.alpha)  # dense where the Moffat is
     place = (nodes + 1) / 2 * stretch
     frequency = optics.alpha * np.sinh(place)
@@ -352,7 +349,7 @@ def _turbulence(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> Float[n
 
 def _uncorrected(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> Float[ndarray, " r"]:
     """The part of it that lies below the cut-off frequency."""
-    nodes, weights = _leggauss(_N_FREQUENCY)
+    nodes, weights = leggauss(_N_FREQUENCY)
     place = (nodes + 1) / 2
     frequency = optics.cutoff * place**3
     weight = weights / 2 * 3 * optics.cutoff * place**2 * 2 * np.pi * frequency
@@ -442,7 +439,7 @@ def _by_place(
     2 pi int T(f) R J1(2 pi R f) / f J0(2 pi f r) f df is a sum over Gauss-Legendre nodes of the frequency in units of
     the highest one, by which the kernel J0 is that of all wavelengths.
     """
-    nodes, weights = _leggauss(_PIECE)
+    nodes, weights = leggauss(_PIECE)
     n_piece = max(_LEAST_PIECES, int(np.ceil(np.pi * farthest / _PIECE_PHASE)))
     share = ((np.arange(n_piece)[:, None] + (nodes + 1) / 2) / n_piece).reshape(-1)
     weight = np.tile(weights / (2 * n_piece), n_piece)

@@ -14,10 +14,10 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 from numpy import ndarray
-from numpy.polynomial.legendre import leggauss
 
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
+from rubix_like.physics.gauss_legendre import leggauss
 
 _DEGREES: tuple[tuple[float, int], ...] = ((0.05, 3), (0.15, 4), (0.3, 5), (0.45, 7), (0.7, 10))
 """Largest change of ln(width), or of ln(beta), in a piece, and the degree that it needs; `_STEEPEST` beyond."""

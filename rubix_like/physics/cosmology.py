@@ -12,6 +12,7 @@ from numpy import ndarray
 
 from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.physics.gauss_legendre import leggauss
 
 if TYPE_CHECKING:
     from astropy.cosmology import FLRW
@@ -27,9 +28,6 @@ SNAPSHOT_SLACK: float = 1e-4
 _TABLE_NODES = 2049
 
 _AGE_POINTS = 200
-
-_leggauss = functools.cache(np.polynomial.legendre.leggauss)
-"""Gauss-Legendre nodes and weights, kept because 200 take 10 ms."""
 
 _PER_YEAR: float = np.asarray(units.Quantity(1.0, "km / (s Mpc)").to_value("1 / yr"), dtype=np.float64).item()
 """1 km/s/Mpc in 1/yr."""
@@ -75,7 +73,7 @@ class MatterAndLambda:
     def age(self, redshift: float) -> float:
         """Age of the Universe in yr: the integral of du 2 u^2 / sqrt(Omega_m + Omega_k u^2 + Omega_Lambda u^6) over H0
         from 0 to u = sqrt(a), by Gauss-Legendre."""
-        points, weights = _leggauss(_AGE_POINTS)
+        points, weights = leggauss(_AGE_POINTS)
         last = (1.0 + redshift) ** -0.5
         u = 0.5 * last * (points + 1)
         values = 2 * u**2 / np.sqrt(self.omega_m + self.omega_k * u**2 + self.omega_l * u**6)
@@ -165,7 +163,7 @@ def universe_age(cosmology: "FLRW", redshift: float) -> float:
 def age_table(cosmology: MatterAndLambda, scale_factor: float) -> AgeTable:
     """Tabulate the ages (yr) of stars in a snapshot at `scale_factor`, by 5-point Gauss-Legendre between nodes."""
     log_ratio = np.linspace(np.log(FIRST_SCALE_FACTOR / scale_factor), 0.0, _TABLE_NODES)
-    points, weights = _leggauss(5)
+    points, weights = leggauss(5)
     half = 0.5 * np.diff(log_ratio)
     middle = log_ratio[:-1] + half
     spans = half * (_hubble_time(cosmology, scale_factor, middle[:, None] + half[:, None] * points) @ weights)

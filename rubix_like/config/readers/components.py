@@ -7,6 +7,7 @@ modules (`galaxy.components.declared`) when a component is first read, as these 
 import dataclasses
 import functools
 import inspect
+import itertools
 import keyword
 import sys
 import threading
@@ -164,11 +165,12 @@ class Section:
 
     def read(self, value: object) -> Any:
         """The settings of the kind that a section names; raises ConfigError for one that there is not."""
-        others = tuple(
-            kind for section in SECTIONS.values() if section is not self for kind in section.built_in.values()
-        )
-        if value is None or (isinstance(value, AbstractKind) and not isinstance(value, others)):
+        if value is None:
             return value
+        if isinstance(value, AbstractKind):
+            others = [section.built_in.values() for section in SECTIONS.values() if section is not self]
+            if not isinstance(value, tuple(itertools.chain(*others))):
+                return value
         words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
         if not isinstance(value, Mapping):
             raise ConfigError(f"expected a section with {words}; got {value!r}")

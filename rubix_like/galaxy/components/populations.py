@@ -31,6 +31,9 @@ _AGES: dict[str, Any] = {"ge": YOUNGEST, "le": LARGEST_LOG_AGE}
 _METALLICITIES: dict[str, Any] = {"gt": 0, "le": 0.1}
 
 _log_age = functools.partial(parameter, "", axis="age", **_AGES)
+_median_age = functools.partial(_log_age, "log10(age / yr), e.g. 9.5 for 3.2 Gyr; the median where ages scatter.")
+_oldest = functools.partial(_log_age, "log10(age / yr) of the first stars.")
+_timescale = functools.partial(parameter, "Gyr", "Timescale of the star formation.", gt=0)
 _scatter = functools.partial(parameter, "dex", ge=0)
 _metallicity = functools.partial(
     parameter,
@@ -62,7 +65,7 @@ class SingleStars(AbstractPopulation):
     """One age, one metallicity at each radius."""
 
     history: ClassVar[str] = "single"
-    log_age: Scalar = _log_age("log10(age / yr), e.g. 9.5 for 3.2 Gyr; the median where ages scatter.")
+    log_age: Scalar = _median_age()
     metallicity: Scalar = _metallicity()
     metallicity_gradient: Scalar = _gradient()
 
@@ -76,7 +79,7 @@ class LogNormalStars(AbstractPopulation):
     """Normal distributions of log10 age and log10 Z."""
 
     history: ClassVar[str] = "log_normal"
-    log_age: Scalar = _log_age("log10(age / yr), e.g. 9.5 for 3.2 Gyr; the median where ages scatter.")
+    log_age: Scalar = _median_age()
     age_scatter: Scalar = _scatter("Standard deviation of log10 age.", default=0.1)
     metallicity: Scalar = _metallicity()
     metallicity_scatter: Scalar = _scatter("Standard deviation of log10 Z.", default=0.0)
@@ -97,8 +100,8 @@ class Tau(AbstractPopulation):
     """
 
     history: ClassVar[str] = "tau"
-    oldest: Scalar = _log_age("log10(age / yr) of the first stars.")
-    tau: Scalar = parameter("Gyr", "Timescale of the star formation.", gt=0)
+    oldest: Scalar = _oldest()
+    tau: Scalar = _timescale()
     metallicity: Scalar = _metallicity()
     metallicity_gradient: Scalar = _gradient()
 
@@ -114,8 +117,8 @@ class DelayedTau(AbstractPopulation):
     """
 
     history: ClassVar[str] = "delayed_tau"
-    oldest: Scalar = _log_age("log10(age / yr) of the first stars.")
-    tau: Scalar = parameter("Gyr", "Timescale of the star formation.", gt=0)
+    oldest: Scalar = _oldest()
+    tau: Scalar = _timescale()
     metallicity: Scalar = _metallicity()
     metallicity_gradient: Scalar = _gradient()
 
