@@ -51,7 +51,7 @@ def _sections_of(name: str, field: FieldInfo) -> dict[str, type[BaseModel]]:
     if name == "galaxy":
         readers = {f"galaxy, reader: {reader}": READERS.find(reader) for reader in reversed(READERS.builtin)}
         return readers | {
-            f"galaxy.components, {section}, {own.key}: {kind}": own.find(kind)
+            f"galaxy.components, {section}" + (f", {own.key}: {kind}" if own.key else ""): own.find(kind)
             for section, own in SECTIONS.items()
             for kind in own.built_in
         }

@@ -22,7 +22,6 @@ from rubix_like import _PLACES
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.quantities import InUnit
 from rubix_like.config.readers.snapshot import AgeRecipe
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.fit import SamplingSettings, SimulateSettings
@@ -40,6 +39,7 @@ from rubix_like.cube.files.maps_file import (
     PHOTON_EXTENSION,
 )
 from rubix_like.inference.posterior.free_parameters import known_parameters
+from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runs.known_names import COLUMNS, instrument_table
 from rubix_like.runtime.note_keys import MISTAKES
 

@@ -257,7 +257,7 @@ TABLES = {
 
 UPWARD = {
     ("cube/views/imaging.py", "forward"),  # the filter of an image
-    ("galaxy/synthetic.py", "config"),  # units and limits of the synthetic galaxy
+    ("galaxy/synthetic.py", "readers"),  # units and limits of the synthetic galaxy
 }
 
 

@@ -17,7 +17,7 @@ READERS = Registry(
     "reader",
     "rubix_like.readers",
     {
-        "synthetic": "rubix_like.config.readers.synthetic:SyntheticReader",
+        "synthetic": "rubix_like.readers.synthetic:SyntheticReader",
         "components": "rubix_like.config.readers.components:ComponentsReader",
         "auto": "rubix_like.config.readers.snapshot:SnapshotReader",
     },
@@ -26,8 +26,6 @@ READERS = Registry(
 """A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
 
 READING: Mapping[str, str] = {
-    "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
-    "load_synthetic": "rubix_like.readers.synthetic:load_synthetic",
     "build_components": "rubix_like.readers.model_readers:build_components",
     "load_components": "rubix_like.readers.model_readers:load_components",
     "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",

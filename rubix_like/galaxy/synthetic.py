@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -22,10 +22,20 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import expect_count
+from rubix_like.galaxy.components.declared import Setting
+from rubix_like.galaxy.limits import LARGEST_LOG_AGE
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
-from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
 from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
 from rubix_like.runtime.places import found_at
+
+Draws = Literal["random", "sobol"]
+"""Kinds of base draws."""
+
+BULGE_SHARE: float = 0.2
+"""Fraction of the star particles that sample the bulge; its mass is `bulge_fraction`, whatever the share."""
+
+SMALLEST_LOG_AGE: float = 5.0
+"""Lower limit of the drawn ages (0.1 Myr)."""
 
 Uniforms = Float[Array | ndarray, "particle 4"]
 Normals = Float[Array | ndarray, "particle 5"]
@@ -168,12 +178,12 @@ def _inside(uniform: Float[ndarray, "particle k"]) -> Float[ndarray, "particle k
     return np.clip(uniform, _SMALLEST_UNIFORM, 1 - _SMALLEST_UNIFORM)
 
 
-_SETTINGS = "rubix_like.config.readers.synthetic:SyntheticReader"
-"""Declares units and limits of the parameters, above this package."""
+_SETTINGS = "rubix_like.readers.synthetic:SyntheticReader"
+"""Checks values against the declarations below; above this package, as it needs the types of settings."""
 
 
 def _as_leaf(name: str, value: Any) -> Array | None:
-    """A parameter's value, by its setting in its unit and within its limits unless it is traced."""
+    """A parameter's value, in its unit and within its limits unless it is traced."""
     if not isinstance(value, Tracer):
         shortest = str(value) if isinstance(value, jax.Array) else value  # 10.3 in 32 bits is not above 10.3
         checked = found_at(_SETTINGS).checked(name, shortest)
@@ -181,9 +191,26 @@ def _as_leaf(name: str, value: Any) -> Array | None:
     return None if value is None else jnp.asarray(value, jax.dtypes.canonicalize_dtype(float))
 
 
-def _leaf(name: str) -> Any:
-    """A parameter with its default; None: the value of the stars' disc."""
-    return eqx.field(converter=functools.partial(_as_leaf, name), default=DEFAULTS[name])
+def _leaf(
+    name: str,
+    unit: str,
+    default: float | None,
+    doc: str,
+    *,
+    moves: bool = False,
+    axis: str | None = None,
+    role: str = "",
+    fitted: bool = True,
+    **limits: Any,
+) -> Any:
+    """A parameter as `components.declared.parameter` makes it, with a default; None: the value of the stars' disc."""
+    mark = {"moves": moves, "axis": axis, "role": role} if fitted else None
+    setting = Setting(unit, doc, default, limits, mark=mark)
+    return eqx.field(converter=functools.partial(_as_leaf, name), default=default, metadata={"setting": setting})
+
+
+_log_age = functools.partial(_leaf, ge=SMALLEST_LOG_AGE, le=LARGEST_LOG_AGE)
+_metal_fraction = functools.partial(_leaf, gt=0, le=0.1)
 
 
 class SyntheticGalaxy(eqx.Module):
@@ -199,39 +226,108 @@ class SyntheticGalaxy(eqx.Module):
     and one star formation rate. Their density is the disc's, M / (4 pi R_d^2 h) exp(-R / R_d) sech^2(z / h), and their
     smoothing length twice the radius of a sphere of their volume, as readers take it (`particles.CELL_RADII`).
 
-    Units, limits and meanings of the leaves are those of the settings (`config.readers.synthetic.SyntheticReader`);
-    quantities are converted.
+    Settings, limits, the JSON schema and the parameters of fits follow from the declarations of the leaves
+    (`readers.synthetic.SyntheticReader`); quantities are converted.
     """
 
-    stellar_mass: Scalar = _leaf("stellar_mass")
-    bulge_fraction: Scalar = _leaf("bulge_fraction")
-    disc_scale_length: Scalar = _leaf("disc_scale_length")
-    disc_scale_height: Scalar = _leaf("disc_scale_height")
-    bulge_effective_radius: Scalar = _leaf("bulge_effective_radius")
-    rotation_velocity: Scalar = _leaf("rotation_velocity")
-    turnover_radius: Scalar = _leaf("turnover_radius")
-    disc_dispersion: Scalar = _leaf("disc_dispersion")
-    bulge_dispersion: Scalar = _leaf("bulge_dispersion")
-    disc_log_age: Scalar = _leaf("disc_log_age")
-    disc_log_age_gradient: Scalar = _leaf("disc_log_age_gradient")
-    bulge_log_age: Scalar = _leaf("bulge_log_age")
-    log_age_scatter: Scalar = _leaf("log_age_scatter")
-    oldest_log_age: Scalar = _leaf("oldest_log_age")
-    disc_metallicity: Scalar = _leaf("disc_metallicity")
-    disc_metallicity_gradient: Scalar = _leaf("disc_metallicity_gradient")
-    bulge_metallicity: Scalar = _leaf("bulge_metallicity")
-    metallicity_scatter: Scalar = _leaf("metallicity_scatter")
-    gas_fraction: Scalar = _leaf("gas_fraction")
-    gas_scale_length: Scalar = _leaf("gas_scale_length")
-    gas_scale_height: Scalar = _leaf("gas_scale_height")
-    gas_rotation_velocity: Scalar | None = _leaf("gas_rotation_velocity")
-    gas_turnover_radius: Scalar | None = _leaf("gas_turnover_radius")
-    gas_dispersion: Scalar = _leaf("gas_dispersion")
-    gas_metallicity: Scalar | None = _leaf("gas_metallicity")
-    gas_metallicity_gradient: Scalar | None = _leaf("gas_metallicity_gradient")
-    gas_metallicity_scatter: Scalar | None = _leaf("gas_metallicity_scatter")
-    gas_temperature: Scalar = _leaf("gas_temperature")
-    star_formation_rate: Scalar = _leaf("star_formation_rate")
+    stellar_mass: Scalar = _leaf(
+        "stellar_mass", "Msun", 1e10, "Mass at birth, disc and bulge together.", role="mass", gt=0
+    )
+    bulge_fraction: Scalar = _leaf("bulge_fraction", "", 0.2, "Share of `stellar_mass` in the bulge.", ge=0, le=1)
+    disc_scale_length: Scalar = _leaf(
+        "disc_scale_length", "kpc", 1.5, "Scale length of the exponential disc.", moves=True, role="scale_length", gt=0
+    )
+    disc_scale_height: Scalar = _leaf("disc_scale_height", "kpc", 0.2, "Height h of sech^2(z / h).", moves=True, gt=0)
+    bulge_effective_radius: Scalar = _leaf(
+        "bulge_effective_radius", "kpc", 0.5, "Projected half-mass radius.", moves=True, gt=0
+    )
+    rotation_velocity: Scalar = _leaf(
+        "rotation_velocity", "km/s", 180.0, "V of V (2 / pi) arctan(R / `turnover_radius`).", role="rotation"
+    )
+    turnover_radius: Scalar = _leaf("turnover_radius", "kpc", 0.5, "Where the rotation has reached half of V.", gt=0)
+    disc_dispersion: Scalar = _leaf("disc_dispersion", "km/s", 30.0, "Dispersion of velocities along each axis.", ge=0)
+    bulge_dispersion: Scalar = _leaf(
+        "bulge_dispersion", "km/s", 100.0, "Dispersion of velocities along each axis.", ge=0
+    )
+    disc_log_age: Scalar = _log_age(
+        "disc_log_age",
+        "",
+        9.6,
+        "log10(age / yr) at the centre of the disc, e.g. 9.5 for 3.2 Gyr.",
+        axis="age",
+    )
+    disc_log_age_gradient: Scalar = _leaf(
+        "disc_log_age_gradient", "dex / kpc", -0.1, "Slope of log10(age / yr) along the radius."
+    )
+    bulge_log_age: Scalar = _log_age(
+        "bulge_log_age", "", 9.9, "log10(age / yr) of the bulge, e.g. 9.5 for 3.2 Gyr.", axis="age"
+    )
+    log_age_scatter: Scalar = _leaf(
+        "log_age_scatter", "dex", 0.1, "Scatter of log10(age / yr) about these means.", ge=0
+    )
+    oldest_log_age: Scalar = _log_age(
+        "oldest_log_age",
+        "",
+        10.1,
+        "Upper limit of log10(age / yr), to be set below the Universe's age at the galaxy's redshift.",
+    )
+    disc_metallicity: Scalar = _metal_fraction(
+        "disc_metallicity",
+        "",
+        0.02,
+        "Metal mass fraction Z at the centre of the disc, e.g. 0.02.",
+        axis="metallicity",
+    )
+    disc_metallicity_gradient: Scalar = _leaf(
+        "disc_metallicity_gradient", "dex / kpc", -0.05, "Slope of log10 Z along the radius."
+    )
+    bulge_metallicity: Scalar = _metal_fraction(
+        "bulge_metallicity",
+        "",
+        0.025,
+        "Metal mass fraction Z of the bulge, e.g. 0.02.",
+        axis="metallicity",
+    )
+    metallicity_scatter: Scalar = _leaf("metallicity_scatter", "dex", 0.1, "Scatter of log10 Z.", ge=0)
+    gas_fraction: Scalar = _leaf("gas_fraction", "", 0.1, "Mass of the gas over `stellar_mass`.", ge=0)
+    gas_scale_length: Scalar = _leaf(
+        "gas_scale_length", "kpc", 2.5, "Scale length of the exponential disc of gas.", moves=True, gt=0
+    )
+    gas_scale_height: Scalar = _leaf(
+        "gas_scale_height", "kpc", 0.1, "Height h of sech^2(z / h) of the gas.", moves=True, gt=0
+    )
+    gas_rotation_velocity: Scalar | None = _leaf(
+        "gas_rotation_velocity", "km/s", None, "V of the gas, below 0 against the stars; null: that of the stars' disc."
+    )
+    gas_turnover_radius: Scalar | None = _leaf(
+        "gas_turnover_radius",
+        "kpc",
+        None,
+        "Where the rotation of the gas has reached half of V; null: as in the stars' disc.",
+        gt=0,
+    )
+    gas_dispersion: Scalar = _leaf(
+        "gas_dispersion", "km/s", 10.0, "Dispersion of the cells' velocities along each axis.", ge=0
+    )
+    gas_metallicity: Scalar | None = _metal_fraction(
+        "gas_metallicity",
+        "",
+        None,
+        "Metal mass fraction Z of the gas at the centre, e.g. 0.014; null: as in the stars' disc.",
+    )
+    gas_metallicity_gradient: Scalar | None = _leaf(
+        "gas_metallicity_gradient",
+        "dex / kpc",
+        None,
+        "Slope of log10 Z of the gas along the radius; null: as in the stars' disc.",
+    )
+    gas_metallicity_scatter: Scalar | None = _leaf(
+        "gas_metallicity_scatter", "dex", None, "Scatter of log10 Z of the gas; null: `metallicity_scatter`.", ge=0
+    )
+    gas_temperature: Scalar = _leaf("gas_temperature", "K", 1e4, "Temperature of all gas.", fitted=False, gt=0)
+    star_formation_rate: Scalar = _leaf(
+        "star_formation_rate", "Msun / yr", 1.0, "Sum over all gas, spread over it by mass.", ge=0
+    )
 
     @named_arguments
     def sample(self, draws: BaseDraws) -> Galaxy:
@@ -299,6 +395,12 @@ class SyntheticGalaxy(eqx.Module):
     def _log_age(self, mean: Array, draws: ComponentDraws) -> Array:
         log_age = mean + self.log_age_scatter * draws.normal[:, 3]
         return jnp.minimum(jnp.maximum(log_age, SMALLEST_LOG_AGE), self.oldest_log_age)
+
+
+_NAMES = [field.name for field in dataclasses.fields(SyntheticGalaxy)]
+
+GAS_PARAMETERS: tuple[str, ...] = (*(name for name in _NAMES if name.startswith("gas_")), "star_formation_rate")
+"""The parameters of the gas alone, on which no star depends."""
 
 
 @jax.jit

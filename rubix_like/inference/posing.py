@@ -15,7 +15,6 @@ from scipy.special import chdtri
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import CovarianceSettings
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.constants import FWHM_PER_SIGMA
@@ -100,6 +99,7 @@ from rubix_like.physics.gaussian import reach_of
 from rubix_like.physics.plausibility import implausible_voxels
 from rubix_like.readers.galaxy_loading import with_deposit
 from rubix_like.readers.model_readers import point_numbers
+from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runtime.notes import WARNING, Note, as_notes
 from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import percent

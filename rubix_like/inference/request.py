@@ -9,7 +9,6 @@ from typing import Any
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.data_sets import DataSetSettings
 from rubix_like.config.loading import ConfigSource, check_one_observation
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
@@ -21,6 +20,7 @@ from rubix_like.inference.data_sets import DataSet, check_free_names, check_unst
 from rubix_like.inference.posterior.free_parameters import check_free_of
 from rubix_like.inference.posterior.priors import AbstractPrior, Priors, as_sections, section_of
 from rubix_like.inference.search.optimisers import make_optimiser
+from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.outputs import Named, given_files
 

@@ -1,7 +1,6 @@
 """Readers of galaxies that no file holds: a model of the user's, and smooth components."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,11 +10,9 @@ from rubix_like.arguments import plug_in_named
 from rubix_like.config import RunConfig
 from rubix_like.config.readers.components import (
     AbstractKind,
-    AsymmetrySettings,
     ComponentLinesSettings,
     ComponentSettings,
     ComponentsReader,
-    WarpSettings,
 )
 from rubix_like.config.sections.instrument import instrument_fwhm
 from rubix_like.config.settings import AbstractSettings
@@ -23,7 +20,7 @@ from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.components.light import AbstractLight, LineLight
 from rubix_like.galaxy.components.quadrature import LARGEST_RADIUS, Axis
-from rubix_like.galaxy.components.smooth import Asymmetry, SmoothComponent, SmoothGalaxy, Warp, as_leaf, emitted
+from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy, as_leaf, emitted
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, as_arrays, galaxy_of
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.instrument.detector import least_line_width
@@ -116,8 +113,8 @@ def _component(settings: ComponentSettings, width: float) -> SmoothComponent:
         center=as_leaf(settings.center),
         inclination=as_leaf(settings.inclination),
         position_angle=as_leaf(settings.position_angle),
-        warp=_leaves(Warp, settings.warp),
-        asymmetry=_leaves(Asymmetry, settings.asymmetry),
+        warp=None if settings.warp is None else _built(settings.warp),
+        asymmetry=None if settings.asymmetry is None else _built(settings.asymmetry),
         lines=None if settings.lines is None else _line_light(settings.lines, width),
     )
 
@@ -145,11 +142,6 @@ def _line_light(settings: ComponentLinesSettings, width: float) -> LineLight:
     return LineLight(
         flux, luminosity, as_leaf(settings.ratios), as_leaf(width), settings.wavelengths, settings.doublets
     )
-
-
-def _leaves(module: Callable[..., Any], settings: WarpSettings | AsymmetrySettings | None) -> Any:
-    """The module with a leaf for each number of a section; None for null."""
-    return None if settings is None else module(**{key: as_leaf(value) for key, value in settings})
 
 
 def point_numbers(reader: ComponentsReader, galaxy: SmoothGalaxy, run: RunConfig | None) -> tuple[int, ...]:

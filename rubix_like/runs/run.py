@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.cube.arms import join_arms
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
@@ -30,6 +29,7 @@ from rubix_like.forward.census import Census, CensusRules
 from rubix_like.forward.pipeline import Pipeline, alike_groups, named_pipeline, plan_together
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runs.observers import Observer, compile_program, of_processes
 from rubix_like.runs.particles_on_disk import (
     Source,

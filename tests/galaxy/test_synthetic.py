@@ -7,9 +7,9 @@ import scipy.stats
 from pydantic import ValidationError
 
 from rubix_like import SyntheticGalaxy, validate
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.extend import draw_base
-from rubix_like.galaxy.synthetic_defaults import DEFAULTS, GAS_PARAMETERS
+from rubix_like.galaxy.synthetic import GAS_PARAMETERS
+from rubix_like.readers.synthetic import SyntheticReader
 
 OWN_GAS = {
     "gas_fraction": 0.2,
@@ -196,7 +196,7 @@ def test_gradients_equal_finite_differences():
     model = SyntheticGalaxy(**OWN_GAS)
     value = jax.jit(lambda m: features(m.sample(draws)))
     gradient = jax.jit(jax.grad(lambda m: features(m.sample(draws))))(model)
-    for name, default in (DEFAULTS | OWN_GAS).items():
+    for name, default in vars(model).items():
         slope = float(getattr(gradient, name))
         step = 1e-5 * abs(default)
         above, below = (
@@ -283,8 +283,7 @@ def test_one_star_carries_the_whole_mass():
 
 def test_reader_settings_are_the_parameters():
     settings = {name: field.default for name, field in SyntheticReader.model_fields.items()}
-    assert list(settings) == ["reader", "n_stars", "n_gas", "seed", "draws", *DEFAULTS]
-    assert {name: settings[name] for name in DEFAULTS} == DEFAULTS
+    assert set(settings) == {"reader", "n_stars", "n_gas", "seed", "draws", *vars(SyntheticGalaxy())}
     assert (settings["n_stars"], settings["n_gas"], settings["seed"]) == (50000, 0, 1)
     assert eqx.tree_equal(SyntheticReader().build(), SyntheticGalaxy())
 

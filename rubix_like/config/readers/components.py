@@ -36,7 +36,6 @@ from rubix_like.config.quantities import (
     Integer,
     InUnit,
     Kms,
-    Kpc,
     Msun,
     Number,
     as_tuple,
@@ -112,18 +111,24 @@ def _setting(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
     return form, Field(declared.default, description=declared.doc)
 
 
+def declared_settings(module: type) -> dict[str, Any]:
+    """Types, defaults and descriptions of the settings that the fields of an equinox module declare, by name."""
+    return {field.name: _setting(field) for field in dataclasses.fields(module)}
+
+
 _MAKING = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Section:
     """A section of a component that has kinds: their name, their entry-point group, the class that all of the package
-    derive from, the key that names one, and the kind without that key."""
+    derive from, the key that names one, and the kind without that key. Without `group` and `key` the class itself is
+    the one kind."""
 
     kind: str
-    group: str
     base: str
-    key: str
+    group: str = ""
+    key: str = ""
     usual: str | None = None
 
     @property
@@ -135,17 +140,18 @@ class Section:
     @functools.cached_property
     def _built_in(self) -> Mapping[str, type[AbstractKind]]:
         base = found_at(self.base)
+        if not self.key:
+            return {self.kind: self._settings_of(base)}
         members = vars(sys.modules[base.__module__]).values()
         modules = [kind for kind in members if isinstance(kind, type) and issubclass(kind, base) and kind is not base]
         return {getattr(module, self.key): self._settings_of(module) for module in modules}
 
     def _settings_of(self, module: type) -> type[AbstractKind]:
-        name = getattr(module, self.key)
-        settings: dict[str, Any] = {
-            "built_by": (ClassVar[str], f"{module.__module__}:{module.__qualname__}"),
-            self.key: (Literal[name], name if name == self.usual else ...),
-        }
-        settings |= {field.name: _setting(field) for field in dataclasses.fields(module)}
+        settings: dict[str, Any] = {"built_by": (ClassVar[str], f"{module.__module__}:{module.__qualname__}")}
+        if self.key:
+            name = getattr(module, self.key)
+            settings[self.key] = (Literal[name], name if name == self.usual else ...)
+        settings |= declared_settings(module)
         summary = (inspect.getdoc(module) or "").partition("\n\n")[0]
         return create_model(module.__name__, __base__=AbstractDeclaredKind, __doc__=summary, **settings)
 
@@ -161,7 +167,7 @@ class Section:
 
     def kinds(self) -> list[type[AbstractKind]]:
         """The settings of all kinds that can be used."""
-        return [self.find(name) for name in self.registry.usable_names()]
+        return [self.find(name) for name in self.registry.usable_names()] if self.key else list(self.built_in.values())
 
     def read(self, value: object) -> Any:
         """The settings of the kind that a section names; raises ConfigError for one that there is not."""
@@ -171,10 +177,10 @@ class Section:
             others = [section.built_in.values() for section in SECTIONS.values() if section is not self]
             if not isinstance(value, tuple(itertools.chain(*others))):
                 return value
-        words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
+        words = f"the key '{self.key}': one of {', '.join(self.registry.names())}" if self.key else "its keys"
         if not isinstance(value, Mapping):
             raise ConfigError(f"expected a section with {words}; got {value!r}")
-        name = value.get(self.key, self.usual)
+        name = value.get(self.key, self.usual) if self.key else self.kind
         if not isinstance(name, str):
             raise ConfigError(f"expected {words}; got {name!r}")
         kind = self.find(name)
@@ -184,7 +190,7 @@ class Section:
             raise ConfigError(
                 "; ".join(f"unknown key '{key}' {what}{suggest(key, kind.model_fields)}" for key in unknown)
             )
-        return kind.model_validate({self.key: name} | dict(value))
+        return kind.model_validate({self.key: name} | dict(value) if self.key else value)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """JSON schema of any kind, or null."""
@@ -194,15 +200,17 @@ class Section:
 _MODULES = "rubix_like.galaxy.components"
 
 SECTIONS: Mapping[str, Section] = {
-    "light": Section("light profile", "rubix_like.light_profiles", f"{_MODULES}.light:AbstractLight", "profile"),
-    "height": Section("height", "rubix_like.heights", f"{_MODULES}.light:AbstractHeight", "profile"),
+    "light": Section("light profile", f"{_MODULES}.light:AbstractLight", "rubix_like.light_profiles", "profile"),
+    "height": Section("height", f"{_MODULES}.light:AbstractHeight", "rubix_like.heights", "profile"),
     "rotation": Section(
-        "rotation curve", "rubix_like.rotation_curves", f"{_MODULES}.rotation:AbstractRotation", "curve"
+        "rotation curve", f"{_MODULES}.rotation:AbstractRotation", "rubix_like.rotation_curves", "curve"
     ),
-    "dispersion": Section("dispersion", "rubix_like.dispersions", f"{_MODULES}.rotation:AbstractDispersion", "profile"),
+    "dispersion": Section("dispersion", f"{_MODULES}.rotation:AbstractDispersion", "rubix_like.dispersions", "profile"),
     "population": Section(
-        "population", "rubix_like.populations", f"{_MODULES}.populations:AbstractPopulation", "history", usual="single"
+        "population", f"{_MODULES}.populations:AbstractPopulation", "rubix_like.populations", "history", usual="single"
     ),
+    "warp": Section("warp", f"{_MODULES}.smooth:Warp"),
+    "asymmetry": Section("asymmetry", f"{_MODULES}.smooth:Asymmetry"),
 }
 """The sections of a component that have kinds, announced from outside as settings with `build() -> eqx.Module`
 (docs/components.md)."""
@@ -213,6 +221,8 @@ Height = Annotated[_Kind, BeforeValidator(SECTIONS["height"].read), SECTIONS["he
 Rotation = Annotated[_Kind, BeforeValidator(SECTIONS["rotation"].read), SECTIONS["rotation"]]
 Profile = Annotated[_Kind, SECTIONS["dispersion"]]
 Population = Annotated[_Kind, BeforeValidator(SECTIONS["population"].read), SECTIONS["population"]]
+Warp = Annotated[_Kind, BeforeValidator(SECTIONS["warp"].read), SECTIONS["warp"]]
+Asymmetry = Annotated[_Kind, BeforeValidator(SECTIONS["asymmetry"].read), SECTIONS["asymmetry"]]
 
 
 def _read_dispersion(value: object) -> object:
@@ -221,43 +231,7 @@ def _read_dispersion(value: object) -> object:
     return SECTIONS["dispersion"].read(value) if is_section else parse_quantity(value, "km/s")
 
 
-class WarpSettings(AbstractSettings):
-    """Inclination and position angle that change linearly with the radius beyond `start`."""
-
-    start: Annotated[Kpc, Field(ge=0), Parameter(moves=True)] = 0.0
-    """Radius where the warp begins."""
-    tilt: Annotated[float, InUnit("deg / kpc"), Parameter(moves=True)] = 0.0
-    """Slope of the inclination along the radius."""
-    turn: Annotated[float, InUnit("deg / kpc"), Parameter(moves=True)] = 0.0
-    """Slope of the position angle along the radius."""
-
-
-Share = Annotated[Number, Field(ge=-0.5, le=0.5), Parameter()]
-Angle = Annotated[Degree, Parameter()]
 Ratio = Annotated[Number, Field(ge=0)]
-
-
-class AsymmetrySettings(AbstractSettings):
-    """Harmonics m = 1, 2 over the azimuth in the plane, from the receding major axis; 0 at the centre."""
-
-    light_1: Share = 0.0
-    """Amplitude of m = 1 in the light, relative."""
-    light_angle_1: Angle = 0.0
-    """Azimuth where m = 1 is brightest."""
-    light_2: Share = 0.0
-    """Amplitude of m = 2 in the light, relative."""
-    light_angle_2: Angle = 0.0
-    """Azimuth where m = 2 is brightest."""
-    streaming_1: Annotated[Kms, Parameter()] = 0.0
-    """Amplitude of m = 1 in the speed."""
-    streaming_angle_1: Angle = 0.0
-    """Azimuth where m = 1 is fastest."""
-    streaming_2: Annotated[Kms, Parameter()] = 0.0
-    """Amplitude of m = 2 in the speed."""
-    streaming_angle_2: Angle = 0.0
-    """Azimuth where m = 2 is fastest."""
-    kinematic_twist: Annotated[float, InUnit("deg / kpc"), Parameter()] = 0.0
-    """By how much the line of nodes of the rotation turns along the radius, in the plane."""
 
 
 class ComponentLinesSettings(AbstractSettings):
@@ -316,9 +290,9 @@ class ComponentSettings(AbstractSettings):
     position_angle: Annotated[Degree, Parameter(moves=True, role="position_angle")] = 0.0
     """Position angle of the component, added to that of the observation."""
 
-    warp: WarpSettings | None = None
+    warp: Warp | None = None
     """A linear warp; null: flat."""
-    asymmetry: AsymmetrySettings | None = None
+    asymmetry: Asymmetry | None = None
     """Harmonics of light and streaming, and a kinematic twist; null: round."""
 
     @model_validator(mode="after")

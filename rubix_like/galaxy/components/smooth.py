@@ -1,6 +1,7 @@
 """A galaxy of smooth components, and the emitters that stand for it: star particles at quadrature points."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.galaxy.components.declared import parameter
 from rubix_like.galaxy.components.light import OF_ONE_SHAPE, AbstractHeight, AbstractLight, LineLight, LineRow
 from rubix_like.galaxy.components.populations import AbstractPopulation, Born
 from rubix_like.galaxy.components.quadrature import Axis, Densities, Points, make_points, radii_of
@@ -21,12 +23,17 @@ Scalar = Float[Array | ndarray, ""]
 Places = Float[Array | ndarray, " point"]
 
 
+_share = functools.partial(parameter, "", default=0.0, ge=-0.5, le=0.5)
+_angle = functools.partial(parameter, "deg", default=0.0)
+_speed = functools.partial(parameter, "km/s", default=0.0)
+
+
 class Warp(eqx.Module):
     """Inclination and position angle that change linearly with the radius beyond `start`."""
 
-    start: Scalar
-    tilt: Scalar
-    turn: Scalar
+    start: Scalar = parameter("kpc", "Radius where the warp begins.", default=0.0, moves=True, ge=0)
+    tilt: Scalar = parameter("deg / kpc", "Slope of the inclination along the radius.", default=0.0, moves=True)
+    turn: Scalar = parameter("deg / kpc", "Slope of the position angle along the radius.", default=0.0, moves=True)
 
     def angles(self, radius: Places) -> tuple[Places, Places]:
         """deg that are added to the inclination and the position angle at these radii (kpc)."""
@@ -35,22 +42,26 @@ class Warp(eqx.Module):
 
 
 class Asymmetry(eqx.Module):
-    """Harmonics over the azimuth phi in the plane, from the major axis on its receding side.
+    """Harmonics m = 1, 2 over the azimuth phi in the plane, from the receding major axis; 0 at the centre.
 
     Light: 1 + g sum_m a_m cos m (phi - phi_m). Speed: + g sum_m s_m cos m (phi - psi_m). g = R / (R + scale of the
     light) lets them vanish at the centre. Kinematic twist: the direction of the rotation is turned by k R, so that its
     line of nodes is.
     """
 
-    light_1: Scalar
-    light_angle_1: Scalar
-    light_2: Scalar
-    light_angle_2: Scalar
-    streaming_1: Scalar
-    streaming_angle_1: Scalar
-    streaming_2: Scalar
-    streaming_angle_2: Scalar
-    kinematic_twist: Scalar
+    light_1: Scalar = _share("Amplitude of m = 1 in the light, relative.")
+    light_angle_1: Scalar = _angle("Azimuth where m = 1 is brightest.")
+    light_2: Scalar = _share("Amplitude of m = 2 in the light, relative.")
+    light_angle_2: Scalar = _angle("Azimuth where m = 2 is brightest.")
+    streaming_1: Scalar = _speed("Amplitude of m = 1 in the speed.")
+    streaming_angle_1: Scalar = _angle("Azimuth where m = 1 is fastest.")
+    streaming_2: Scalar = _speed("Amplitude of m = 2 in the speed.")
+    streaming_angle_2: Scalar = _angle("Azimuth where m = 2 is fastest.")
+    kinematic_twist: Scalar = parameter(
+        "deg / kpc",
+        "By how much the line of nodes of the rotation turns along the radius, in the plane.",
+        default=0.0,
+    )
 
     def brightness(self, azimuth: Places, growth: Places) -> Places:
         """Factor on the light."""

@@ -18,7 +18,6 @@ from rubix_like.config.dotted_keys import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.components import SECTIONS, ComponentsReader, component_declarations
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import CorrelatedSettings, FitSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError, nearest_words, suggest
@@ -47,6 +46,7 @@ from rubix_like.inference.posterior.fit_model import (
 from rubix_like.inference.posterior.priors import JOINABLE, AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.model_readers import AbstractModelReader
+from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runtime.notes import WARNING, Note
 
 REACH: float = 4.0

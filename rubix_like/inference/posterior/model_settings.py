@@ -18,7 +18,6 @@ from jaxtyping import Array, ArrayLike
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.parameters import Declaration
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.engine.lines.line_plan import LineMap
 from rubix_like.errors import ConfigError
@@ -31,8 +30,7 @@ from rubix_like.forward.systematics.systematic import AbstractSystematic
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel, named_leaves
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import draw_base
-from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
+from rubix_like.galaxy.synthetic import GAS_PARAMETERS, draw_base
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.populations.populations import method_for_mixtures, without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
@@ -65,6 +63,7 @@ from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.psf import USUAL_CHANGE
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.model_readers import AbstractModelReader, point_numbers
+from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report
 from rubix_like.ssp import SSPLibrary
