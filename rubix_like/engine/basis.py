@@ -1,4 +1,4 @@
-"""Method `basis`: the same sum at a cost per particle that does not depend on the wavelengths, to a stated accuracy."""
+"""Method `basis`: the sum of `direct` to a stated accuracy, at a cost per particle independent of wavelengths."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ from rubix_like.engine.histogram import (
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, AtOnce, Spaxels, in_blocks
 from rubix_like.engine.painter import AbstractPainter, Look, Sum
 from rubix_like.engine.spaxels import Images, SpaxelGrid
-from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap, TermMap
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, MatrixMap
 from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, DeviceLayout
@@ -49,10 +49,10 @@ class Accuracy(eqx.Module):
     """Errors relative to a spectrum's mean over the detector (scalar arrays); all bins that are not flagged count.
 
     `spectrum_error`: an upper bound of the rms error of any template at any velocity that the nodes reach, and so of
-    any sum of templates; `velocity_error`: the same of what lies between the velocity nodes, were the basis exact;
-    `residual`: largest rms error of any template on the spectral basis; `local_error`: largest error of any template
-    on it in any one bin; `flux_error`: largest error of any template's flux over the whole detector; `lowest`: lowest
-    flux of any template in any bin, 0 where none is negative.
+    any sum of templates; `velocity_error`: the same between the velocity nodes, were the basis exact; `residual`:
+    largest rms error of any template on the spectral basis; `local_error`: largest error of any template on it in any
+    one bin; `flux_error`: largest error of any template's flux over the whole detector; `lowest`: lowest flux of any
+    template in any bin, 0 where none is negative.
     """
 
     spectrum_error: Number
@@ -75,24 +75,21 @@ class BasisPartial(eqx.Module):
 class BasisPainter(AbstractPainter):
     """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda); `coefficient_map` holds M.
 
-    H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is how
-    much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
-    at each node through the detector: a matrix for spectra (`projection.project`), profiles for lines
-    (`lines/line_map.py`). Only A sees particles, or, where that is
-    cheaper, H itself, from the particles' own coefficients (`histogram`). Behind dust of the particles' own, the
+    H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is the
+    amount of template k at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra at
+    each node through the detector: a matrix for spectra (`velocity_nodes.project`), profiles for lines (`LineMap`).
+    Particles are summed to A, or, where that is cheaper, to H (`histogram`). Behind dust of the particles' own the
     coefficients are those of the templates without it, and `colours` brings them to the basis (`dusty_histogram`).
 
-    Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
+    `by_rows`: where devices finish parts of the bins and H has more columns than such a part, each device keeps the
     rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
-    With `by_terms` a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
+    `by_terms`: a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
     `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
+    `keeps_all`: on one device the coefficients are kept for the PSF to act on, although a spectrum takes less room.
 
-    `keeps_all`: on one device the coefficients are kept, for the PSF to act on, although a spaxel's spectrum takes less
-    room.
-
-    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers` in bins. Where
-    there are none, which another view of the same galaxy may decide, nothing is painted or seen of them; where they are
-    in few spaxels, only these are seen. `in_slabs`: partials of several parts of the particles are added up.
+    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers` in bins, seen
+    only in the spaxels that they are in where these are few. `in_slabs`: partials of several parts of the particles
+    are added up.
     """
 
     axes: TemplateAxes
@@ -165,8 +162,9 @@ class BasisPainter(AbstractPainter):
 
     @property
     def sums(self) -> tuple[Sum, ...]:
-        """Coefficients, or flux density bin by bin, moments, what the outliers' painter says, and their number."""
-        painted = Sum.BINS if self._projects_early else Sum.ROWS if self.by_rows else Sum.PARTICLES
+        """Coefficients, or flux density bin by bin, moments, the sums of the outliers' painter, and their number."""
+        painted = Sum.ROWS if self.by_rows else Sum.PARTICLES
+        painted = Sum.BINS if self._projects_early else painted
         return painted, Sum.PARTICLES, *(() if self.outliers is None else (*self.outliers.sums, Sum.PARTICLES))
 
     def project(
@@ -209,7 +207,9 @@ class BasisPainter(AbstractPainter):
         if self._projects_early:
             return spatial.of_bins(painted)
         if self.by_rows:
-            return spatial.of_bins(self._traded(self.coefficient_map.spectra()(painted), spatial.grid.n_spaxel))
+            flux = self.coefficient_map.spectra()(painted)  # own spaxels, all bins; traded for all spaxels, own bins
+            traded = lax.all_to_all(flux, DATA_AXIS, split_axis=1, concat_axis=0, tiled=True)
+            return spatial.of_bins(traded[: spatial.grid.n_spaxel])
         return self.coefficient_map.of_own_bins(layout).seen(painted, spatial, by_terms=self.by_terms)
 
     def _with_outliers(
@@ -223,7 +223,9 @@ class BasisPainter(AbstractPainter):
         """The spectra of the spaxels that are seen, and the moments, with the outliers: spaxel by spaxel, where these
         are few and the images of one unit of light say all of each."""
         in_rows, number = self._in_rows(spatial.grid), outliers.number
-        flux = None if self._takes_rows(spatial) else self._seen(painted, spatial, layout)
+        is_matrix = isinstance(self.coefficient_map, MatrixMap)
+        takes_rows = is_matrix and spatial.by_wavelength is None and not (self._projects_early or self.by_rows)
+        flux = None if takes_rows else self._seen(painted, spatial, layout)  # else no cube is added to another
 
         def others() -> Array:
             return self._seen(painted, spatial, layout) if flux is None else flux
@@ -232,9 +234,12 @@ class BasisPainter(AbstractPainter):
             lit = outliers.chosen(most, in_rows=in_rows)
             few = spatial.of_few(lit.place, lit.used)
             every = moments + few(lit.light.moments)
-            if flux is None:
-                return self._beside(painted, few.units, lit.light.light, spatial, layout), every
-            return flux + few.of_bins(lit.light.light), every
+            if flux is not None:
+                return flux + few.of_bins(lit.light.light), every
+            matrix_map = self.coefficient_map.of_own_bins(layout)
+            assert isinstance(matrix_map, MatrixMap)
+            coefficients = jnp.concatenate([painted, few.units.astype(painted.dtype)], axis=1)
+            return matrix_map.beside(lit.light.light).seen(coefficients, spatial, by_terms=self.by_terms), every
 
         def with_all() -> Light:
             light = outliers.everywhere(spatial.grid.n_spaxel, in_rows=in_rows)
@@ -248,59 +253,44 @@ class BasisPainter(AbstractPainter):
         way = sum((number > least).astype(jnp.int32) for least in (0, FEW)[: len(ways) - 1])
         return lax.switch(way, ways)
 
-    def _takes_rows(self, spatial: Images) -> bool:
-        """Whether spectra of a few spaxels can be rows of the matrix: then no cube is added to another."""
-        is_matrix = isinstance(self.coefficient_map, MatrixMap | TermMap)
-        return is_matrix and spatial.by_wavelength is None and not (self._projects_early or self.by_rows)
-
-    def _beside(
-        self,
-        painted: Float[Array, "spaxel part"],
-        units: Float[Array, "spaxel few"],
-        rows: Float[Array, "few own"],
-        spatial: Images,
-        layout: DeviceLayout,
-    ) -> Float[Array, "seen own"]:
-        """The spectra of the spaxels that are seen, with `units` as further coefficients that stand for `rows`."""
-        own_map = self.coefficient_map.of_own_bins(layout)
-        assert isinstance(own_map, MatrixMap | TermMap)
-        every = jnp.concatenate([painted, units.astype(painted.dtype)], axis=1)
-        return own_map.beside(rows).seen(every, spatial, by_terms=self.by_terms)
-
     def _in_rows(self, grid: SpaxelGrid) -> bool:
         """Whether the outliers' light is kept in rows."""
         return not self.in_slabs and fit_in_rows(self.capacity, grid)
-
-    def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
-        """All spaxels in the own bins, from the own spaxels in all bins of the part."""
-        return lax.all_to_all(flux, DATA_AXIS, split_axis=1, concat_axis=0, tiled=True)[:n_spaxel]
 
     def blocks(
         self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int, owners: Sequence["BasisPainter"]
     ) -> tuple[list[tuple[Array, Array]], SourceCounters]:
         """(painted, moments) of each of the owners of some columns of the coefficients, and the counters, of the whole
         grid, as many spaxels at a time as a histogram has room for."""
-        number = len(particles.weight)
+        number, coefficients = len(particles.weight), jnp.asarray(self.coefficients)
         by_template = self.colours is None and self._by_template(number, grid)
         at_once = self._at_once(grid, chunk, by_template)
-        reduced = self._of_templates if by_template else self._of_coefficients
-        if self.colours is not None:
-            reduced = functools.partial(self._behind_dust, self.colours)
-        elif not by_template and self._slopes_by_template(number, grid):
-            reduced = self._of_both
-        finished = [own.finished() for own in owners]
-        ends = np.cumsum([own.rank for own in owners])[:-1]
+        histogram = coefficient_histogram
+        if self.colours is None and not by_template and self._slopes_by_template(number, grid):
+            histogram = coefficients_and_slopes
+        finishers = [owner.finisher() for owner in owners]
+        ends = np.cumsum([owner.rank for owner in owners])[:-1]
+
+        def reduced(spaxels: Spaxels) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
+            shared = look, particles, self.axes, self.nodes, spaxels
+            if self.colours is not None:
+                return dusty_histogram(*shared, coefficients, self.colours)
+            if by_template:
+                amounts, counters = template_histogram(*shared, at_once, self.kernel)
+                return ranked(amounts, coefficients), counters
+            return histogram(*shared, at_once, self.kernel, coefficients)
 
         def sums(spaxels: Spaxels) -> tuple[list[tuple[Array, Array]], SourceCounters]:
-            coefficients, counters = reduced(look, particles, spaxels, at_once)
-            parts = jnp.split(coefficients, ends, axis=2) if len(ends) else [coefficients]
-            return [one(own.reshape(spaxels[1], -1)) for one, own in zip(finished, parts, strict=True)], counters
+            every, counters = reduced(spaxels)
+            parts = jnp.split(every, ends, axis=2) if len(ends) else [every]
+            flat = [part.reshape(spaxels[1], -1) for part in parts]
+            return [finish(part) for finish, part in zip(finishers, flat, strict=True)], counters
 
         n_block = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
         return in_blocks(sums, grid.n_spaxel, n_block)
 
-    def finished(self) -> Callable[[Float[Array, "spaxel coefficient"]], tuple[Array, Array]]:
-        """The function from the coefficients of some spaxels to what is kept of them, and their moments."""
+    def finisher(self) -> Callable[[Float[Array, "spaxel coefficient"]], tuple[Array, Array]]:
+        """The function from the coefficients of some spaxels to the columns that are kept, and their moments."""
         spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
 
         def finish(flat: Float[Array, "spaxel coefficient"]) -> tuple[Array, Array]:
@@ -347,40 +337,6 @@ class BasisPainter(AbstractPainter):
         room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.coefficient_map.n_wave), 8 * (2**31 - 1))
         return -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
 
-    def _of_templates(
-        self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
-    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel)
-        return ranked(amounts, jnp.asarray(self.coefficients)), counters
-
-    def _of_coefficients(
-        self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
-    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        coefficients = jnp.asarray(self.coefficients)
-        return coefficient_histogram(
-            look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients
-        )
-
-    def _of_both(
-        self, look: Look, particles: Any, spaxels: Spaxels, at_once: AtOnce
-    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        """Coefficients as by `_of_coefficients`, with derivatives by sums per template."""
-        coefficients = jnp.asarray(self.coefficients)
-        return coefficients_and_slopes(
-            look, particles, self.axes, self.nodes, spaxels, at_once, self.kernel, coefficients
-        )
-
-    def _behind_dust(
-        self,
-        colours: DustColours,
-        look: Look,
-        particles: Any,
-        spaxels: Spaxels,
-        at_once: AtOnce,  # noqa: ARG002
-    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        coefficients = jnp.asarray(self.coefficients)
-        return dusty_histogram(look, particles, self.axes, self.nodes, spaxels, coefficients, colours)
-
     def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
         """The particles beyond the nodes, in `capacity` places, and how many there are."""
         view, _ = look(particles)
@@ -397,26 +353,26 @@ class BasisPainter(AbstractPainter):
 def paint_together(
     painters: Sequence[BasisPainter], look: Look, particles: Any, grid: SpaxelGrid, chunk: int
 ) -> list[tuple[BasisPartial, SourceCounters]]:
-    """What each of some painters makes of the same particles, gone through once: with the coefficients of all.
+    """The partials and counters of several painters from one pass over the same particles.
 
     They have the same axes, nodes and kernel (`may_paint_together`), and bases and detectors of their own.
     """
     every, *others = painters
     if others:
-        columns = jnp.concatenate([jnp.asarray(own.coefficients) for own in painters], axis=1)
+        columns = jnp.concatenate([jnp.asarray(painter.coefficients) for painter in painters], axis=1)
         every = dataclasses.replace(every, coefficients=columns)
     painted, counters = every.blocks(look, particles, grid, chunk, painters)
     return [
-        own.beside_outliers(light, counters, look, particles, grid, chunk)
-        for own, light in zip(painters, painted, strict=True)
+        painter.beside_outliers(sums, counters, look, particles, grid, chunk)
+        for painter, sums in zip(painters, painted, strict=True)
     ]
 
 
 def may_paint_together(painters: Sequence[AbstractPainter]) -> bool:
     """Whether painters differ in no more than `paint_together` allows (on the host); none behind dust does."""
-    seen = [
-        (own.axes, own.nodes, own.kernel, own.velocity_limit)
-        for own in painters
-        if isinstance(own, BasisPainter) and own.colours is None
+    shared = [
+        (painter.axes, painter.nodes, painter.kernel, painter.velocity_limit)
+        for painter in painters
+        if isinstance(painter, BasisPainter) and painter.colours is None
     ]
-    return len(seen) == len(painters) and all(bool(eqx.tree_equal(seen[0], own)) for own in seen[1:])
+    return len(shared) == len(painters) and all(bool(eqx.tree_equal(shared[0], other)) for other in shared[1:])

@@ -1,11 +1,11 @@
-"""What the host works out for method `basis`: basis spectra, velocity nodes, the projection matrix."""
+"""Plans of method `basis` on the host: basis spectra, velocity nodes, the projection matrix."""
 
 import dataclasses
 from collections.abc import Mapping
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
@@ -17,7 +17,7 @@ from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import OnBins, work_of
 from rubix_like.engine.spectra.attenuation import DustFactors
-from rubix_like.engine.spectra.coefficient_map import TABLES, MatrixMap, TermMap, TermWeights, find_term_tables
+from rubix_like.engine.spectra.coefficient_map import TABLES, MatrixMap, TermWeights, find_term_tables
 from rubix_like.engine.spectra.dusty_histogram import DustColours
 from rubix_like.engine.spectra.spectral_basis import Views, find_basis, find_dusty_basis
 from rubix_like.engine.spectra.velocity_nodes import (
@@ -63,21 +63,29 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     if window.layers is None:
         found = remembered("basis", key, _FOUND, lambda: _find(window, plan, tolerance))
     else:
-        key = key_of(key, window.layers(window.rest_wavelength), plan.templates.axes.largest_a_v)
+        layers = window.layers(window.rest_wavelength)
+        key = key_of(key, layers, plan.templates.axes.largest_a_v)
         found = remembered("basis", key, _FOUND_BEHIND_DUST, lambda: _find_behind_dust(window, plan, tolerance))
-        window = window._replace(templates=_dimmed(window, found["a_v"]))
+        dims = 10.0 ** (-0.4 * (found["a_v"] @ layers))  # the templates behind each A(V), one after the other
+        dimmed = window.templates[None] * dims[:, None]
+        window = window._replace(templates=dimmed.reshape(-1, window.templates.shape[1]))
     key = key_of(key, found["spectra"], plan.motion.limit, setup.luminosity_distance, dtype)
     key = key if plan.step is None else key_of(key, plan.step)
     kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, found, plan, setup))
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
-    motion = plan.motion
-    matrix_map = MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)))
+    motion, matrix = plan.motion, kept["matrix"]
+    moment_matrix = _moment_matrix(matrix, nodes, np.diff(setup.instrument.bins.edges))
+    matrix_map = MatrixMap(matrix, moment_matrix, sizes=(len(matrix),))
     work = work_of(setup, plan.spread, setup.particles.get("stars"), OnBins.of_spectra(plan.spread))
     term_map, psf_error = _term_map(matrix_map, found["coefficients"], setup, work)
     reduced, reduced_error = _reduced_map(matrix_map, found["coefficients"], setup, work)
     keeps_all = term_map is None and reduced is None and rates_here().may_keep_all(work, matrix_map.n_coefficient)
     errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
     errors |= {"spectrum_error": kept["spectrum_error"] + reduced_error}
+    colours = None
+    if window.layers is not None:
+        factors = DustFactors(found["exponent"], found["mix"], np.asarray(plan.templates.axes.largest_a_v))
+        colours = DustColours(factors, found["reduction"], tuple(int(number) for number in found["kept"]))
     return BasisPainter(
         axes=plan.templates.axes,
         coefficients=found["coefficients"] if window.layers is None else found["own"],
@@ -88,7 +96,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         kernel=build_kernel(setup.config.engine.kernel),
         outliers=DirectPainter.build(plan, setup, responds="chunk") if motion.capacity else None,
         capacity=motion.capacity,
-        colours=None if window.layers is None else _colours(found, plan),
+        colours=colours,
         by_terms=term_map is not None,
         keeps_all=keeps_all,
         psf_error=psf_error,
@@ -97,7 +105,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
 
 def _term_map(
     matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], setup: Setup, work: Work
-) -> tuple[TermMap | None, ndarray | None]:
+) -> tuple[MatrixMap | None, ndarray | None]:
     """The map for a PSF that follows wavelength, and its error; None for the map where it would be less accurate than
     the tolerance asks, and for both where there is no such PSF or where a convolution of every bin's image is cheaper.
     """
@@ -120,28 +128,28 @@ def _term_map(
 
 def _reduced_map(
     matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], setup: Setup, work: Work
-) -> tuple[TermMap | None, float]:
+) -> tuple[MatrixMap | None, float]:
     """The map by fewer coefficients, of a field that is large, and the error that it adds; None with a PSF that follows
-    wavelength, which has terms of its own, and where as many are needed that it would not be cheaper."""
+    wavelength, which has terms of its own, and where so many are needed that it would not be cheaper."""
     rates, number = rates_here(), matrix_map.n_coefficient
     seconds = rates.seeing_seconds(work, number)
     if not rates.may_reduce(work, number):
         return None, 0.0
     matrix, tolerance = np.asarray(matrix_map.matrix), _REDUCED_SHARE * setup.config.engine.tolerance
-    one = TermWeights(np.ones((matrix.shape[1], 1)), np.ones(1), 0.0)
+    weights = TermWeights(np.ones((matrix.shape[1], 1)), np.ones(1), 0.0)
     key = key_of(matrix, templates, "one", tolerance)
-    found = remembered("terms", key, TABLES, lambda: find_term_tables(matrix, templates, one, tolerance))
+    found = remembered("terms", key, TABLES, lambda: find_term_tables(matrix, templates, weights, tolerance))
     is_cheaper = rates.terms_seconds(work, number, found["sizes"].tolist()) < _REDUCED_WORTH * seconds
     if not found["reduction"].shape[1] or found["error"] > tolerance or not is_cheaper:
         return None, 0.0
     return _map_of(found, matrix_map), float(found["error"])
 
 
-def _map_of(found: Mapping[str, ndarray], matrix_map: MatrixMap) -> TermMap:
+def _map_of(found: Mapping[str, ndarray], matrix_map: MatrixMap) -> MatrixMap:
     dtype = np.asarray(matrix_map.matrix).dtype
-    reduction, mixing, every = (found[name].astype(dtype) for name in ("reduction", "mixing", "matrix"))
-    kept = reduction if reduction.shape[1] else None
-    return TermMap(kept, mixing, every, matrix_map.moment_matrix, tuple(int(size) for size in found["sizes"]))
+    reduction, mixing, matrix = (found[name].astype(dtype) for name in ("reduction", "mixing", "matrix"))
+    sizes = tuple(int(size) for size in found["sizes"])
+    return MatrixMap(matrix, matrix_map.moment_matrix, sizes, reduction if reduction.shape[1] else None, mixing)
 
 
 def _moment_matrix(
@@ -172,7 +180,9 @@ def _find(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarr
 def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarray]:
     """The basis of a window behind dust; `coefficients` and `residuals` are those of its templates at a few `a_v`, one
     after the other."""
-    basis = find_dusty_basis(_seen_templates(window, plan), float(_largest(plan)), tolerance)
+    basis = find_dusty_basis(
+        _seen_templates(window, plan), float(np.asarray(plan.templates.axes.largest_a_v)), tolerance
+    )
     chosen = np.unique(np.linspace(0, len(basis.a_v) - 1, _N_A_V).round().astype(int))
     coefficients = basis.coefficients(basis.a_v[chosen]).reshape(-1, len(basis.spectra))
     factors = basis.dust.factors
@@ -181,7 +191,7 @@ def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dic
         "coefficients": coefficients,
         "residuals": np.maximum(basis.residuals[chosen], basis.residuals.max(axis=0)).reshape(-1),
         "candidates": candidates_at_rest(window, basis.spectra, coefficients, plan.covered),
-        "own": basis.own,
+        "own": basis.dust_free,
         "reduction": basis.reduction[basis.chosen],
         "kept": np.asarray(basis.kept),
         "exponent": np.asarray(factors.exponent),
@@ -191,35 +201,20 @@ def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dic
     }
 
 
-def _colours(found: Mapping[str, ndarray], plan: SourcePlan) -> DustColours:
-    """The basis behind dust as a painter needs it."""
-    factors = DustFactors(found["exponent"], found["mix"], _largest(plan))
-    return DustColours(factors, found["reduction"], tuple(int(own) for own in found["kept"]))
-
-
-def _largest(plan: SourcePlan) -> ndarray:
-    """A(V) up to which colours are computed, mag."""
-    return np.asarray(plan.templates.axes.largest_a_v)
-
-
-def _dimmed(window: Window, a_v: Float[ndarray, "a_v layer"]) -> Float[ndarray, "row rest"]:
-    """The templates of a window behind each A(V), one after the other."""
-    assert window.layers is not None
-    dim = 10.0 ** (-0.4 * (a_v @ window.layers(window.rest_wavelength)))
-    return (window.templates[None] * dim[:, None]).reshape(-1, window.templates.shape[1])
-
-
 def _seen_templates(window: Window, plan: SourcePlan) -> Views:
     """The templates as the detector sees them at velocities that cover the window."""
     bins = plan.spread.bins
-    velocity = _views(window.limit, bins.edges)
+    # Views no further apart than half the detector's width cover the window twice: where they are as far apart as it
+    # is wide, a basis may err 1.4 times as much between them.
+    width = SPEED_OF_LIGHT * np.log(bins.edges[-1] / bins.edges[0])
+    velocity = np.linspace(-window.limit, window.limit, max(2, int(np.ceil(4 * window.limit / width)) + 1))
     covered = [plan.spread.covered(v, v) for v in velocity]
     if not any(bins.any() for bins in covered):
         velocity, covered = np.zeros(1), [plan.covered]
     found = seen(window, window.templates, velocity)
-    views = [spectra[:, own] for spectra, own in zip(found, covered, strict=True)]
+    views = [spectra[:, within] for spectra, within in zip(found, covered, strict=True)]
     rest = bins.to_vacuum(bins.wavelength) / (1.0 + plan.spread.redshift)
-    wavelength = [rest[own] / np.exp(v / SPEED_OF_LIGHT) for v, own in zip(velocity, covered, strict=True)]
+    wavelength = [rest[within] / np.exp(v / SPEED_OF_LIGHT) for v, within in zip(velocity, covered, strict=True)]
     used = [number for number, spectra in enumerate(views) if spectra.shape[1]]
     return Views(
         templates=window.templates,
@@ -241,31 +236,13 @@ def _nodes_and_matrix(
     nodes = chosen.nodes
     reach = float(nodes.step) * (nodes.n_node // 2)
     smooth = plan.spread.covered(-reach, reach)
-    dtype = setup.config.engine.precision
+    arguments = chosen.at_nodes, bspline.prefilter(nodes.n_node), smooth, np.asarray(setup.luminosity_distance)
+    with jax.enable_x64(True):
+        matrix = np.asarray(project_compiled(*as_dtype(arguments, "float64")))
     return {
-        "matrix": _matrix(chosen.at_nodes, nodes, smooth, setup.luminosity_distance, dtype),
+        "matrix": matrix.reshape(-1, matrix.shape[2]).astype(setup.config.engine.precision),
         "step": np.asarray(nodes.step),
         "n_node": np.asarray(nodes.n_node),
         "velocity_error": np.asarray(chosen.velocity_error),
         "spectrum_error": np.asarray(chosen.spectrum_error),
     }
-
-
-def _views(limit: float, edges: Float[ndarray, " edge"]) -> Float[ndarray, " velocity"]:
-    """Velocities from -limit to limit at which the detector's views cover the window twice: no further apart than half
-    its width. (Where they are as far apart as it is wide, a basis may err 1.4 times as much between them.)"""
-    width = SPEED_OF_LIGHT * np.log(edges[-1] / edges[0])
-    return np.linspace(-limit, limit, max(2, int(np.ceil(4 * limit / width)) + 1))
-
-
-def _matrix(
-    at_nodes: Float[ndarray, "velocity rank wave"],
-    nodes: VelocityNodes,
-    smooth: Bool[ndarray, " wave"],
-    distance: float,
-    dtype: str,
-) -> Float[ndarray, "velocity_rank wave"]:
-    with jax.enable_x64(True):
-        arguments = (at_nodes, bspline.prefilter(nodes.n_node), smooth, np.asarray(distance))
-        matrix = np.asarray(project_compiled(*as_dtype(arguments, "float64")))
-    return matrix.reshape(-1, matrix.shape[2]).astype(dtype)

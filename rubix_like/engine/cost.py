@@ -1,4 +1,4 @@
-"""Seconds that a run takes, by rates of the platform: to choose between ways to the same cube, not to predict."""
+"""Seconds of a run by rates of the platform: to choose between ways to the same cube, not to predict."""
 
 import math
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ _TYPICAL = BasisSize(rank=96, step=40.0)
 
 
 class Work(NamedTuple):
-    """Sizes of what one source costs.
+    """Sizes that the cost of one source depends on.
 
     Particles, spaxels that each touches, painted spaxels, templates, bins; fine bins that a template falls on, the
     wavelengths that it is given at there, bins that a vector of its basis is projected on; the size of that basis;
@@ -80,11 +80,11 @@ class Rates(NamedTuple):
     deposit: float
     """Per particle, spaxel and template: the amounts at four velocity nodes, added at random places."""
     coefficient: float
-    """Per particle, spaxel and basis spectrum: the same in rows."""
+    """Per particle, spaxel and basis spectrum: `deposit` in rows."""
     deposit_slope: float
     """Per particle, spaxel and template: the derivatives of `deposit`, looked up at random places."""
     coefficient_slope: float
-    """Per particle, spaxel and basis spectrum: those of `coefficient`."""
+    """Per particle, spaxel and basis spectrum: the derivatives of `coefficient`."""
     histogram_value: float
     """Per number of a histogram, whatever was added to it."""
     flop: float
@@ -92,9 +92,9 @@ class Rates(NamedTuple):
     direct_value: float
     """Per particle and fine bin of method `direct`."""
     rest_value: float
-    """Per particle and wavelength of the templates, the same."""
+    """Per particle and wavelength of the templates, in `direct`."""
     dimmed_value: float
-    """The same behind dust of the particles' own, beside it."""
+    """Beside `rest_value`, behind dust of the particles' own."""
     matrix_value: float
     """Per velocity node, basis spectrum and fine bin, in the making of the projection matrix."""
     voxel: float
@@ -110,11 +110,11 @@ class Rates(NamedTuple):
     bands_value: float
     """Per painted spaxel and image that is convolved with a PSF by two banded matrices."""
     image_value: float
-    """The same for any other PSF that is one for all wavelengths."""
+    """`bands_value` of any other PSF that is one for all wavelengths."""
     wide_product: float
-    """How many times as long products of matrices, voxels and images take in 64 bits."""
+    """Seconds in 64 bits over those in 32 for products of matrices, voxels and images."""
     wide_spectrum: float
-    """The same of the spectra of particles in method `direct`."""
+    """Seconds in 64 bits over those in 32 for the spectra of particles in method `direct`."""
     gathered_voxel: float
     """Per voxel that all devices are given, beside `gather_start`."""
     gather_start: float
@@ -123,7 +123,7 @@ class Rates(NamedTuple):
     values_at_once: int
     """Numbers computed at once from a chunk: few enough for a processor's cache, enough to keep an accelerator busy."""
     products_at_once: int
-    """Numbers that a deposit kernel multiplies out, in 64 bits, before it adds them: the same for its inner loop."""
+    """Numbers that a deposit kernel multiplies out, in 64 bits, before it adds them."""
     passes_over: bool
     """Whether pieces of particles that add nothing are passed over: not where all of a chunk are added at once."""
 
@@ -140,24 +140,17 @@ class Rates(NamedTuple):
         return seconds * (self.wide_spectrum if work.is_wide else 1.0)
 
     def cube_seconds(self, work: Work) -> float:
-        """What either method takes beside its own: the cube itself."""
+        """The cube itself, by either method."""
         return self._as_wide(work, work.n_seen * work.n_wave * self.voxel)
 
     def basis_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
         """Deposits of all particles, the product with the projection matrix, the PSF where it acts, and the outliers.
 
-        What is planned once, the basis and its matrix, is not counted.
+        The planning of the basis and its matrix is not counted.
         """
         size = work.size
         n_node = 2 * (math.ceil(velocity_limit / size.step) + 1) + 1
-        n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
-        if size.n_factor:
-            painting = self.tile_seconds(work, n_node)
-        else:
-            painting = min(
-                self.template_seconds(4 * deposits, n_cell, work.n_template, size.rank),
-                self.coefficient_seconds(deposits, n_cell, size.rank),
-            )
+        painting = self.tile_seconds(work, n_node) if size.n_factor else self._painting_seconds(work, n_node, size.rank)
         number = n_node * size.rank
         seeing = self.seeing_seconds(work, number)
         if self.may_reduce(work, number):
@@ -167,12 +160,12 @@ class Rates(NamedTuple):
     def outlier_seconds(self, work: Work, n_outlier: int) -> float:
         """Spectra of particles beyond the velocity nodes: in rows, seen through the images of a unit of light in each
         of their spaxels, or of all spaxels."""
-        own, n_row = work._replace(n_particle=n_outlier), n_outlier * work.n_corner
+        outliers, n_row = work._replace(n_particle=n_outlier), n_outlier * work.n_corner
         if n_row > MOST_ROWS:
-            return self.direct_seconds(own)
+            return self.direct_seconds(outliers)
         images = n_row * work.n_fine * self.direct_voxel + self.psf_seconds(work, n_row)
         seen = self.projection_seconds(work.n_seen, n_row, work.n_wave)
-        return self.spectra_seconds(own) + self._as_wide(work, images + seen)
+        return self.spectra_seconds(outliers) + self._as_wide(work, images + seen)
 
     def may_reduce(self, work: Work, n_coefficient: int) -> bool:
         """Whether it is tried to do with fewer coefficients, found for the whole library, before the projection."""
@@ -194,9 +187,8 @@ class Rates(NamedTuple):
         if work.psf not in {"bands", "image"} or not work.n_wave < n_coefficient <= _MOST_KEPT / work.n_spaxel:
             return False
         projection = self.projection_seconds(work.n_seen, n_coefficient, work.n_reached)
-        return projection + self.psf_seconds(work, n_coefficient) < _KEPT_WORTH * self.planes_seconds(
-            work, n_coefficient
-        )
+        kept = projection + self.psf_seconds(work, n_coefficient)
+        return kept < _KEPT_WORTH * self.planes_seconds(work, n_coefficient)
 
     def terms_seconds(self, work: Work, n_coefficient: int, sizes: Sequence[int]) -> float:
         """A PSF that follows wavelength by terms that need so many columns each: coefficients reduced to those of the
@@ -208,22 +200,17 @@ class Rates(NamedTuple):
         return self._as_wide(work, reduction + mixing + self.psf_seconds(work, every) + projection)
 
     def planes_seconds(self, work: Work, n_coefficient: int) -> float:
-        """The same by the product for all that is painted and one convolution for each bin."""
+        """The PSF and the product for all painted spaxels, by one convolution for each bin."""
         projection = self.projection_seconds(work.n_spaxel, n_coefficient, work.n_reached)
         return self._as_wide(work, projection + self.psf_seconds(work, work.n_wave))
 
     def span_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
-        """What it costs to span so many velocities by nodes, the making of the projection matrix counted.
+        """The span of so many velocities by nodes, with the making of the projection matrix.
 
         Rank and velocity step are taken as typical, so that the span does not depend on estimates.
         """
-        rank = _TYPICAL.rank
-        n_node = int(2 * velocity_limit / _TYPICAL.step) + 3
-        n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
-        painting = min(
-            self.template_seconds(4 * deposits, n_cell, work.n_template, rank),
-            self.coefficient_seconds(deposits, n_cell, rank),
-        )
+        rank, n_node = _TYPICAL.rank, int(2 * velocity_limit / _TYPICAL.step) + 3
+        painting = self._painting_seconds(work, n_node, rank)
         projection = self.projection_seconds(work.n_spaxel, n_node * rank, work.n_wave)
         matrix = n_node * rank * work.n_fine * self.matrix_value
         outliers = n_outlier * work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
@@ -231,9 +218,14 @@ class Rates(NamedTuple):
             outliers += self._as_wide(work, self.psf_seconds(work, work.n_wave))
         return painting + projection + matrix + outliers
 
+    def _painting_seconds(self, work: Work, n_node: int, rank: int) -> float:
+        n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
+        by_template = self.template_seconds(4 * deposits, n_cell, work.n_template, rank)
+        return min(by_template, self.coefficient_seconds(deposits, n_cell, rank))
+
     def psf_seconds(self, work: Work, n_image: int) -> float:
-        """So many images made of their layers and convolved with a PSF; one that acts after other stages does so on the
-        cube, whichever method made it."""
+        """So many images, put together from their layers and convolved with a PSF; one that acts after other stages
+        does so on the cube, whichever method made it."""
         value = {"none": 0.0, "bands": self.bands_value}.get(work.psf, self.image_value)
         return n_image * (work.n_psf * work.n_together * value + 2 * work.n_refined * self.flop)
 
@@ -265,7 +257,7 @@ class Rates(NamedTuple):
     def template_slope_seconds(self, n_deposit: int, n_cell: int, n_template: int, rank: int) -> float:
         """Derivatives of the sums per template, and of a histogram of them, which forward mode makes each time.
 
-        That is why its numbers count twice: fits go forwards with respect to a few parameters, where it must not take
+        The numbers count twice for that: fits go forwards with respect to a few parameters, where it must not take
         longer than derivatives of coefficients; gradients go backwards, and only look the histogram up.
         """
         return n_deposit * self.deposit_slope + n_cell * n_template * (2 * self.histogram_value + 2 * rank * self.flop)

@@ -51,7 +51,7 @@ class DirectPartial(eqx.Module):
 
 
 class DirectContribution(eqx.Module):
-    """What one chunk adds: rows, each with the spaxel that it goes to."""
+    """The contribution of one chunk: rows, each with the spaxel that it goes to."""
 
     index: Int[Array, " row"]
     light: Float[Array, "row bin"]
@@ -191,14 +191,15 @@ def sum_spectra(
     """`start` plus the spectra and counters of all particles, computed at most `chunk` at a time."""
     n_spaxel = len(start[0].light)
 
-    def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
-        view, counters = look(own)
+    def contribute(chunk: Any) -> tuple[DirectContribution, SourceCounters]:
+        view, counters = look(chunk)
         return contribution(view, n_spaxel), counters
 
-    def add(total: PaintedSums, one: tuple[DirectContribution, SourceCounters]) -> PaintedSums:
-        light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
-        moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
-        return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
+    def add(total: PaintedSums, part: tuple[DirectContribution, SourceCounters]) -> PaintedSums:
+        (sums, counted), (rows, counters) = total, part
+        light = sums.light.at[rows.index].add(rows.light, mode="drop")
+        moments = sums.moments.at[rows.index].add(rows.moments, mode="drop")
+        return DirectPartial(light, moments), jax.tree.map(jnp.add, counted, counters)
 
     return accumulate(contribute, add, start, particles, chunk)
 
@@ -234,9 +235,9 @@ def onto_spaxels(
 
 
 def merge_rows(index: Int[Array, " corner"], n_spaxel: int) -> tuple[Int[Array, " row"], Bool[Array, "row corner"]]:
-    """How corners on the same spaxel become one row, so that a crowded one is added to once per chunk (`accumulate`).
+    """The spaxel of each row (out of range for unused rows), and which corners it is the sum of.
 
-    Returns the spaxel of each row (an index out of range for unused rows) and which corners it is the sum of. There is
+    Corners on the same spaxel become one row, so that a crowded one is added to once per chunk (`accumulate`). There is
     one row per spaxel, or one per corner if there are fewer corners.
     """
     if n_spaxel <= len(index):
@@ -276,9 +277,9 @@ class OutlierLight(eqx.Module):
         """The light of each spaxel."""
         if not in_rows:
             return self.light
-        own = self.chosen(len(self.where), in_rows=True)
+        lit = self.chosen(len(self.where), in_rows=True)
         return jax.tree.map(
-            lambda leaf: jnp.zeros((n_spaxel, leaf.shape[1]), leaf.dtype).at[own.place].add(leaf), own.light
+            lambda leaf: jnp.zeros((n_spaxel, leaf.shape[1]), leaf.dtype).at[lit.place].add(leaf), lit.light
         )
 
 
@@ -299,12 +300,11 @@ def light_in_rows(
     painter: AbstractDirectPainter, look: Look, chosen: Any, wanted: Bool[Array, ""], grid: SpaxelGrid
 ) -> OutlierLight:
     """The light of the `chosen` particles in rows; none is worked out where they are not `wanted`."""
-
     view = look(chosen)[0]
-    own = varying(painter, view)
+    varied = varying(painter, view)
 
     def contribution(view: View) -> DirectPartial:
-        found = own.contribution(view, grid.n_spaxel)
+        found = varied.contribution(view, grid.n_spaxel)
         return DirectPartial(found.light, found.moments)
 
     light = where_wanted(wanted, contribution, view, painter)
@@ -312,7 +312,15 @@ def light_in_rows(
     target, owner = merge_rows(view.spaxel.reshape(-1), grid.n_spaxel)
     lit = (owner & _has_light(view).reshape(1, -1)).any(axis=1) & (target < grid.n_spaxel)
     where = jnp.where(lit, target + 1, jnp.zeros_like(target)).astype(view.amount.dtype)
-    return jax.tree.map(_apart, OutlierLight(light, where))
+    n_data = lax.axis_size(DATA_AXIS)
+
+    def apart(rows: Float[Array, "row ..."]) -> Float[Array, "every_row ..."]:
+        """A device's rows among those of all devices, at 0: sums over devices then have all."""
+        every = varying(jnp.zeros((n_data * len(rows), *rows.shape[1:]), rows.dtype), rows)
+        return lax.dynamic_update_slice_in_dim(every, rows, lax.axis_index(DATA_AXIS) * len(rows), 0)
+
+    found = OutlierLight(light, where)
+    return found if n_data == 1 else jax.tree.map(apart, found)
 
 
 def light_of_spaxels(
@@ -331,12 +339,3 @@ def light_of_spaxels(
 
 def _has_light(view: View) -> Bool[Array, "particle corner"]:
     return view.share * view.amount[:, None] != 0
-
-
-def _apart(own: Float[Array, "row ..."]) -> Float[Array, "every_row ..."]:
-    """A device's rows among those of all devices, at 0: sums over devices then have all."""
-    n_data = lax.axis_size(DATA_AXIS)
-    if n_data == 1:
-        return own
-    every = varying(jnp.zeros((n_data * len(own), *own.shape[1:]), own.dtype), own)
-    return lax.dynamic_update_slice_in_dim(every, own, lax.axis_index(DATA_AXIS) * len(own), 0)

@@ -1,4 +1,4 @@
-"""The sums over particles that `basis` needs: the amount of each template at each velocity node in each spaxel."""
+"""Sums over particles for `basis`: the amount of each template at each velocity node in each spaxel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -89,10 +89,10 @@ def _template_slopes(
         row, share, node_weights = _share_rows(view, nodes, spaxels)
         cells, amounts = [], []
         for template, weight in view.each_corner(axes):
-            first, own = row + n_row * template[:, None], share * weight[:, None]
+            first, amount = row + n_row * template[:, None], share * weight[:, None]
             for number, node_weight in enumerate(node_weights):
                 cells.append((first + jnp.int32(number)).reshape(-1))
-                amounts.append((own * node_weight[:, None]).reshape(-1))
+                amounts.append((amount * node_weight[:, None]).reshape(-1))
         return jnp.stack(cells), jnp.stack(amounts)
 
     def add(total: Float[Array, " cell"], pieces: Pieces) -> Float[Array, " cell"]:
@@ -101,7 +101,7 @@ def _template_slopes(
 
     empty = varying(jnp.zeros(axes.n_template * n_row, jnp.result_type(nodes.step)), particles)
     two_levels = len(particles.weight) > _ONE_LEVEL
-    cells = accumulate(lambda own: see(own)[0], add, empty, particles, at_once.looked, two_levels)
+    cells = accumulate(lambda chunk: see(chunk)[0], add, empty, particles, at_once.looked, two_levels)
     return cells.reshape(axes.n_template, spaxels[1], nodes.n_node)
 
 
@@ -117,10 +117,9 @@ def coefficient_histogram(
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
     """`coefficients` summed over the particles, per spaxel and velocity node.
 
-    The same as the product of `template_histogram` with them, without an array that holds every template for every
-    spaxel: for few particles, or many spaxels.
+    Equals the product of `template_histogram` with them, without an array that holds every template for every spaxel:
+    for few particles, or many spaxels.
     """
-
     axes, nodes, spaxels, coefficients = varying((axes, nodes, spaxels, coefficients), particles)
 
     def factors_of(view: View) -> Factors:
@@ -151,8 +150,8 @@ def coefficients_and_slopes(
     Its own backward pass goes through all coefficients of each particle again, at each of its nodes.
     """
 
-    def held(own: Any) -> tuple[View, SourceCounters]:
-        return lax.stop_gradient(look(own))
+    def held(chunk: Any) -> tuple[View, SourceCounters]:
+        return lax.stop_gradient(look(chunk))
 
     values, counters = coefficient_histogram(held, particles, axes, nodes, spaxels, at_once, kernel, coefficients)
     slopes = _template_slopes(look, particles, axes, nodes, spaxels, at_once)
@@ -184,8 +183,8 @@ def _seen_by(
 ) -> Callable[[Any], tuple[Pieces, SourceCounters]]:
     """Function from a chunk of particles to the view of those that are seen, in pieces, and the counters of all."""
 
-    def see(own: Any) -> tuple[Pieces, SourceCounters]:
-        view, counters = look(own)
+    def see(chunk: Any) -> tuple[Pieces, SourceCounters]:
+        view, counters = look(chunk)
         return Pieces.of(view, _seen(view, nodes, spaxels).any(axis=1), piece), counters
 
     return see
@@ -201,10 +200,6 @@ def _seen(view: View, nodes: VelocityNodes, spaxels: Spaxels) -> Bool[Array, "pa
 def _rows(
     view: View, nodes: VelocityNodes, spaxels: Spaxels
 ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], Float[Array, "particle 4"]]:
-    """First (spaxel, node) row that each share of a particle touches, its amount there, and the nodes' weights.
-
-    The amount is 0 where the share is outside, or the particle too fast (or not finite).
-    """
     row, share, node_weights = _share_rows(view, nodes, spaxels)
     return row, share, jnp.stack(node_weights, axis=1)
 
@@ -212,7 +207,10 @@ def _rows(
 def _share_rows(
     view: View, nodes: VelocityNodes, spaxels: Spaxels
 ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], tuple[Float[Array, " particle"], ...]]:
-    """The same, with an array for the weights of each node."""
+    """First (spaxel, node) row that each share of a particle touches, its amount there, and the nodes' weights.
+
+    The amount is 0 where the share is outside, or the particle too fast (or not finite).
+    """
     seen, slow = _seen(view, nodes, spaxels), jnp.abs(view.v_los) <= nodes.limit
     v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
     node, node_weights = bspline.shares(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)

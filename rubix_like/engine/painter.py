@@ -74,14 +74,6 @@ def no_counts(axes: TemplateAxes, dtype: Any) -> SourceCounters:
     return SourceCounters(zero, zero, by_axis, zero, zero, zero, zero, zero, by_axis)
 
 
-def _wider(speed: float) -> str:
-    """The remedy for particles that need `speed` (km/s); NaN where it is not known."""
-    if speed > MOST_VELOCITY_RANGE:
-        return f"check the unit of velocities (km/s): the fastest has {speed:.4g} with observation.velocity_offset"
-    needed = "the largest speed of the particles" if math.isnan(speed) else f"{math.ceil(speed)} km/s"
-    return f"set engine.velocity_range to {needed}"
-
-
 def check_counters(
     counters: SourceCounters,
     what: str,
@@ -91,8 +83,8 @@ def check_counters(
 ) -> None:
     """Raise ValueError for particles that the cube is wrong for; does nothing while tracing.
 
-    `what` names the particles in a sentence, e.g. "stars"; where they are at hand, `fastest`: the largest speed (km/s)
-    that they can have; `maker`: the first source or stage that made numbers which cannot be of them.
+    `what` names the particles in a sentence, e.g. "stars". Where they are at hand, `fastest` gives the largest speed
+    (km/s) that they can have, and `maker` the first source or stage that made impossible numbers.
     """
     if isinstance(counters.n_not_finite, Tracer):
         return
@@ -115,7 +107,10 @@ def check_counters(
     if not (fast or int(counters.n_overflow)):
         return
     needed = math.nan if fastest is None else fastest()
-    wider = _wider(needed)
+    range_ = "the largest speed of the particles" if math.isnan(needed) else f"{math.ceil(needed)} km/s"
+    wider = f"set engine.velocity_range to {range_}"
+    if needed > MOST_VELOCITY_RANGE:
+        wider = f"check the unit of velocities (km/s): the fastest has {needed:.4g} with observation.velocity_offset"
     if fast and needed < float(velocity_limit):
         raise ValueError(
             f"scene: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
@@ -136,12 +131,12 @@ def check_counters(
 
 
 class View(eqx.Module):
-    """What a painter sees of a chunk of particles.
+    """A painter's view of a chunk of particles.
 
     | field | shape | |
     |---|---|---|
-    | amount | (particle,) | how much of a template each one shines, in the templates' unit; 0 for padding |
-    | coordinates | (particle,) each | where it lies on the templates' axes; A(V) of layers of dust, mag |
+    | amount | (particle,) | amount of a template that each one shines, in the templates' unit; 0 for padding |
+    | coordinates | (particle,) each | place on the templates' axes; A(V) of layers of dust, mag |
     | v_los | (particle,) | km/s, + = receding |
     | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
     """
@@ -157,7 +152,7 @@ class View(eqx.Module):
         return corners_of(axes, self.amount, self.coordinates)
 
     def each_corner(self, axes: TemplateAxes) -> list[tuple[Int[Array, " particle"], Float[Array, " particle"]]]:
-        """The same, with arrays (index, weight) for each of the templates around."""
+        """(index, weight) arrays over particles for each of the templates around, as `corners` has them together."""
         if axes.names:
             return axes.each_corner(self.coordinates)
         return [(jnp.zeros(len(self.amount), jnp.int32), jnp.ones_like(self.amount))]
@@ -178,10 +173,10 @@ the `SpaxelGrid` that the view is on, where that is not the run's own."""
 
 
 class Sum(Enum):
-    """How the parts of an array of a partial, one on each device, become the whole."""
+    """The way in which the parts of an array of a partial, one on each device, become the whole."""
 
     PARTICLES = "particles"
-    """Sums over particles: added up along "data"; the same along "wave"."""
+    """Sums over particles: added up along "data"; equal along "wave"."""
     BINS = "bins"
     """(spaxel, wave), also sums over particles: added up along "data", where each device may keep its own bins."""
     ROWS = "rows"
@@ -194,8 +189,8 @@ class AbstractPainter(eqx.Module):
     """One way to turn particles into light in spaxels and detector bins: `direct` or `basis`.
 
     A *partial* is a pytree of arrays that is linear in the particles' light: devices are added up, as `sums` says, then
-    `project` makes the cube. `axes` is what particles are looked up on, `velocity_limit` the largest |v_los| (km/s)
-    that it can paint. Inside the model it sees the bins of its own device's part of the layout.
+    `project` makes the cube. Particles are looked up on `axes`; `velocity_limit` is the largest |v_los| (km/s) that it
+    can paint. Inside the model it sees the bins of its device's part of the layout.
     """
 
     axes: eqx.AbstractVar[TemplateAxes]
@@ -217,7 +212,7 @@ class AbstractPainter(eqx.Module):
     @property
     @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
-        """How each array of its partial, in the order of the leaves, is added up."""
+        """The way in which each array of its partial, in the order of the leaves, is added up."""
 
     @abstractmethod
     def project(
@@ -225,14 +220,14 @@ class AbstractPainter(eqx.Module):
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
 
-        `spatial` takes what was painted per cell of the grid, as (spaxel, k), to the spaxels that are seen; it is
-        applied where that costs least, and may depend on wavelength (`Images`). The bins are those of the device's part
-        of `layout.split`.
+        `spatial` takes columns over the painted cells, (spaxel, k), to the spaxels that are seen; it is applied where
+        that costs least, and may depend on wavelength (`Images`). The bins are those of the device's part of
+        `layout.split`.
         """
 
     @abstractmethod
     def report(self) -> Mapping[str, int | float]:
-        """What is known of its sizes and accuracy on the host, for headers and summaries; empty where it is exact."""
+        """Its sizes and accuracy (on the host), for headers and summaries; empty where it is exact."""
 
 
 class AbstractInnerPainter(AbstractPainter):
@@ -242,34 +237,34 @@ class AbstractInnerPainter(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """Those of the other painter."""
+        """`n_coefficient` of the inner painter."""
         return self.inner.n_coefficient
 
     def laid_out(self, layout: DeviceLayout) -> "AbstractInnerPainter":
-        """With the other painter laid out."""
+        """The painter with the inner one laid out."""
         return dataclasses.replace(self, inner=self.inner.laid_out(layout))
 
     @property
     def sums(self) -> tuple[Sum, ...]:
-        """Those of the other painter."""
+        """`sums` of the inner painter."""
         return self.inner.sums
 
     def project(
         self, partial: Any, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
-        """As the other painter."""
+        """The inner painter's cube."""
         return self.inner.project(partial, spatial, layout)
 
     def report(self) -> dict[str, int | float]:
-        """What the other painter says."""
+        """The inner painter's report."""
         return dict(self.inner.report())
 
 
 class PainterPair(AbstractPainter):
     """The light of both painters; a partial is a pair of theirs.
 
-    Both look particles up on axes of the same names, in the same order, and count what lies beyond the `first` one's.
-    `label` stands before what the `second` one reports.
+    Both look particles up on axes of equal names, in the same order; particles beyond those of `first` are counted.
+    `label` stands before the words that `second` reports.
     """
 
     axes: TemplateAxes
@@ -298,7 +293,7 @@ class PainterPair(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """Those of both."""
+        """The sum of both."""
         return self.first.n_coefficient + self.second.n_coefficient
 
     def laid_out(self, layout: DeviceLayout) -> "PainterPair":
@@ -307,31 +302,29 @@ class PainterPair(AbstractPainter):
 
     @property
     def sums(self) -> tuple[Sum, ...]:
-        """Those of the first, then those of the second."""
+        """`sums` of the first, then of the second."""
         return *self.first.sums, *self.second.sums
 
     def project(
         self, partial: tuple[Any, Any], spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """The sum of both."""
-        (flux, moments), (more_flux, more_moments) = (
-            painter.project(own, spatial, layout)
-            for painter, own in zip((self.first, self.second), partial, strict=True)
-        )
+        flux, moments = self.first.project(partial[0], spatial, layout)
+        more_flux, more_moments = self.second.project(partial[1], spatial, layout)
         return flux + more_flux, moments + more_moments
 
     def report(self) -> dict[str, int | float]:
-        """What the first one says, and what the second one says of itself under the label."""
+        """The report of the first, and that of the second under the label."""
         others = {f"{self.label}_{name}": value for name, value in self.second.report().items()}
         return {**self.first.report(), **others}
 
 
 class SpreadPainter(AbstractInnerPainter):
-    """The light of another painter, of a `share` of every particle's amount.
+    """The light of an inner painter, of a `share` of every particle's amount.
 
-    With a `kernel` (weights of cells around a particle, sum 1) it is convolved with it, once, after all sums: painted
-    are `margin` more cells on each side, no more than the kernel reaches, whose particles' light is spread into the
-    field. With a value for the axis `moved` all particles lie there.
+    With a `kernel` (weights of cells around a particle, sum 1) it is convolved with it, once, after all sums; `margin`
+    more cells are painted on each side, no more than the kernel reaches, whose light is spread into the field. With a
+    `place` on the axis `moved` all particles lie there.
     """
 
     axes: TemplateAxes
@@ -344,14 +337,14 @@ class SpreadPainter(AbstractInnerPainter):
     margin: int = eqx.field(static=True, default=0)
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
-        """The other painter's partial on the grid with its margin."""
+        """The inner painter's partial on the grid with its margin."""
         wide = self.wide(grid)
 
-        def own(chunk_of_particles: Any) -> tuple[View, SourceCounters]:
+        def look_at_changed(chunk_of_particles: Any) -> tuple[View, SourceCounters]:
             view, counters = look(chunk_of_particles, wide)
             return self.changed(view), counters
 
-        return self.inner.paint(own, particles, wide, chunk)
+        return self.inner.paint(look_at_changed, particles, wide, chunk)
 
     def wide(self, grid: SpaxelGrid) -> SpaxelGrid:
         """The grid with its margin."""
@@ -370,8 +363,7 @@ class SpreadPainter(AbstractInnerPainter):
     def project(
         self, partial: Any, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
-        """As the other painter, of images that are convolved with the kernel before they are seen."""
-
+        """The inner painter's cube, of images that are convolved with the kernel before they are seen."""
         return self.inner.project(partial, spatial.after(self.wide(spatial.grid), self.spread), layout)
 
     def spread(self, images: Float[Array, "y x k"]) -> Float[Array, "inner_y inner_x k"]:

@@ -1,4 +1,4 @@
-"""What the host knows of a run, and of each of its sources, when stages and painters are built."""
+"""A run and each of its sources as the host knows them when stages and painters are built."""
 
 import functools
 from collections.abc import Mapping
@@ -98,14 +98,14 @@ def plan_motion(fast: FastParticles, work: Work) -> Motion:
     One particle at 2000 km/s must not double the nodes; but particles with more than 1 % of the light are not outliers.
     """
     shares = np.concatenate([[0.0], np.cumsum(fast.light)]) / max(fast.total_light, np.finfo(float).tiny)
-    found = [
-        (rates_here().span_seconds(work, limit, capacity), capacity, limit, shares[capacity])
-        for capacity in _CAPACITIES
-        if capacity < fast.number
-        for limit in [_rung(float(fast.speed[capacity]))]
-    ]
-    seconds, capacity, limit, _ = _best([entry for entry in found if entry[3] <= OUTLIER_LIGHT])
-    cheapest = min(entry for entry in found if entry[1] <= max(1.0, OUTLIER_LIGHT * fast.number))
+    ways = []  # (seconds, capacity, limit, share of the light that is left out)
+    for capacity in (capacity for capacity in _CAPACITIES if capacity < fast.number):
+        limit = float(_LADDER[np.searchsorted(_LADDER, 1.05 * float(fast.speed[capacity]) + 10.0)])  # room to spare
+        ways.append((rates_here().span_seconds(work, limit, capacity), capacity, limit, shares[capacity]))
+    allowed = [way for way in ways if way[3] <= OUTLIER_LIGHT]
+    best = min(allowed) if min(allowed)[0] < _WORTH * allowed[0][0] else allowed[0]
+    seconds, capacity, limit, _ = best
+    cheapest = min(way for way in ways if way[1] <= max(1.0, OUTLIER_LIGHT * fast.number))
     if cheapest[0] > _WORTH * seconds:
         return Motion(limit, capacity)
     which = "1 fast particle holds" if cheapest[1] == 1 else f"{cheapest[1]} fast particles hold"
@@ -117,26 +117,15 @@ def plan_motion(fast: FastParticles, work: Work) -> Motion:
     return Motion(limit, capacity, note)
 
 
-def _best(ways: list[tuple[float, int, float, float]]) -> tuple[float, int, float, float]:
-    """The cheapest way, or the first (all particles within the nodes) where none is much cheaper."""
-    cheapest = min(ways)
-    return cheapest if cheapest[0] < _WORTH * ways[0][0] else ways[0]
-
-
-def _rung(speed: float) -> float:
-    """The next limit of the ladder, with 5 % and 10 km/s to spare."""
-    return float(_LADDER[np.searchsorted(_LADDER, 1.05 * speed + 10.0)])
-
-
 @dataclass(frozen=True, eq=False)
 class SourcePlan:
-    """How one source is painted (`plan_source` makes it, of lines `plan_lines`).
+    """The plan by which one source is painted (`plan_source` makes it, for lines `plan_lines`).
 
-    `method`: the painter's, never "auto", and the `reason` for it; `motion`: what the velocity nodes of `basis` span;
+    `method`: the painter's, never "auto", and the `reason` for it; `motion`: the span of the velocity nodes of `basis`;
     `velocity_limit`: largest |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the
     templates' resolution to the instrument's; `covered` (wave,): which detector bins the templates reach at all these
-    velocities; `narrowest`: of lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names
-    of lines that do not reach the detector; `own`: what else the source's `plan` made for its `build`.
+    velocities; `narrowest`: the smallest velocity_dispersion (km/s) that lines may be given; `unseen`: names of lines
+    that do not reach the detector; `own`: anything else that the source's `plan` passes to its `build`.
     """
 
     templates: Templates | LineTemplates
@@ -154,15 +143,14 @@ class SourcePlan:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What all sources and stages of a run share, to look at when they are built (host only).
+    """Facts that all sources and stages of a run share, to look at when they are built (host only).
 
-    `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
-    `luminosity_distance` in Mpc; `arcsec_per_kpc`: the scale on the sky there; `widths`: the width classes of the
-    deposit `smoothed`; `painting`: the deposit and its cells; `particles`: how fast those of each kind are ("stars";
-    "young_stars" that ionise gas), where that is known; `psf_terms`: those of a PSF that follows wavelength and is the
-    first stage of the cube; `deposit_reason`: why the deposit was taken; `alignment`: its `rotation` (3, 3) turns
-    positions of the file to the galaxy's axes (in a training set, those of its first galaxy), None without alignment or
-    galaxy; `notes`: sentences for the user;
+    `library`: the run's SSP library, for sources and products that are made of it; `luminosity_distance` in Mpc;
+    `arcsec_per_kpc`: the scale on the sky there; `widths`: the width classes of the deposit `smoothed`; `painting`: the
+    deposit and its cells; `particles`: the motion of each kind ("stars"; "young_stars" that ionise gas), where that is
+    known; `psf_terms`: those of a PSF that follows wavelength and is the first stage of the cube; `deposit_reason`: why
+    the deposit was taken; `alignment`: its `rotation` (3, 3) turns positions of the file to the galaxy's axes (in a
+    training set, those of its first galaxy), None without alignment or galaxy; `notes`: sentences for the user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 
@@ -183,7 +171,7 @@ class Setup:
 
     @property
     def covered(self) -> Bool[ndarray, " wave"]:
-        """Which detector bins the templates of every source reach."""
+        """The detector bins that the templates of every source reach."""
         return functools.reduce(np.logical_and, [plan.covered for plan in self.sources.values()])
 
     @property
@@ -199,9 +187,9 @@ class Setup:
 
     @property
     def narrower(self) -> dict[str, Float[ndarray, " wave"]]:
-        """Those of `line_spreads` that are narrower than `lsf_fwhm` somewhere."""
+        """The `line_spreads` that are narrower than `lsf_fwhm` somewhere."""
         widest = self.lsf_fwhm
-        return {name: own for name, own in self.line_spreads.items() if np.any(own < widest * (1 - 1e-6))}
+        return {name: fwhm for name, fwhm in self.line_spreads.items() if np.any(fwhm < widest * (1 - 1e-6))}
 
 
 @named_arguments

@@ -49,10 +49,14 @@ class LayerGrid(NamedTuple):
 
     @staticmethod
     def of_classes(sigmas: Sequence[float]) -> "tuple[LayerGrid, ...]":
-        """Those of classes of increasing widths (cells)."""
+        """The grids of classes of increasing widths (cells)."""
+
+        def coarseness(sigma: float) -> int:
+            return 2 ** max(0, int(np.floor(np.log2(sigma / _LEAST_STEPS) + 1e-9)))
+
         grids = []
-        for n_step, own in itertools.groupby(sigmas, _coarseness):
-            widths = list(own)
+        for n_step, classes in itertools.groupby(sigmas, coarseness):
+            widths = list(classes)
             grids.append(LayerGrid(len(widths), n_step, reach_of(float(_kernel_sigma(widths[-1], n_step, np)))))
         return tuple(grids)
 
@@ -62,12 +66,8 @@ class LayerGrid(NamedTuple):
         return n_y, n_x
 
 
-def _coarseness(sigma: float) -> int:
-    return 2 ** max(0, int(np.floor(np.log2(sigma / _LEAST_STEPS) + 1e-9)))
-
-
 def _kernel_sigma(sigma: Any, n_step: Any, namespace: Any) -> Any:
-    """Width of what a layer is convolved with, less than that of its class by the deposit's."""
+    """Width of a layer's convolution, less than that of its class by the deposit's."""
     return namespace.sqrt(namespace.maximum(sigma**2 - (DEPOSIT_SIGMA * n_step) ** 2, 0.0))
 
 
@@ -114,7 +114,7 @@ class WidthClasses(eqx.Module):
         return [grid for grid in self.grids for _ in range(grid.n_layer)]
 
     def starts(self, inner: tuple[int, int]) -> Int[ndarray, " end"]:
-        """Where each layer begins in what is painted around so many rows and columns, and where the last one ends."""
+        """First cell of each layer that is painted around so many rows and columns, and the end of the last one."""
         return np.cumsum([0, *(math.prod(grid.shape(inner)) for grid in self.grid_of_each())])
 
     def n_product(self, inner: tuple[int, int]) -> int:

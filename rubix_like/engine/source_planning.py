@@ -1,4 +1,4 @@
-"""How a source is painted: its line spread, method, velocities, and which bins it covers."""
+"""The plan of a source: its line spread, method, velocities, and the bins that it covers."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -17,15 +17,7 @@ from rubix_like.engine.setup import LARGEST_STEP, FastParticles, Motion, Setup, 
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import factored_dust
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.detector import (
-    LineSpread,
-    Response,
-    n_fine_bins,
-    n_spread_products,
-    plan_response,
-    rest_window,
-)
-from rubix_like.instrument.psf import PSF
+from rubix_like.instrument.detector import LineSpread, Response, fineness, plan_response, rest_window
 from rubix_like.physics import bspline
 from rubix_like.physics.templates import Templates, layers_of
 from rubix_like.physics.units import expect_positive
@@ -113,10 +105,10 @@ def _estimate(
     step = _step(sample.some(_N_SAMPLE // 4), _STEP_SHARE * tolerance)
     if relative is None:
         return BasisSize(_rank_of_all(seen, n_template, tolerance), step)
-    own = _rank_of_all(seen, n_template, _OWN_SHARE * tolerance)
+    dust_free = _rank_of_all(seen, n_template, _OWN_SHARE * tolerance)
     n_factor = len(factored_dust(relative, largest, _DUST_SHARE * tolerance).parts)
-    rank = int(own * (_RANK_BEHIND_DUST if n_factor > 1 else 1.0))
-    return BasisSize(rank, step, own, n_factor)
+    rank = int(dust_free * (_RANK_BEHIND_DUST if n_factor > 1 else 1.0))
+    return BasisSize(rank, step, dust_free, n_factor)
 
 
 def _rank_of_all(seen: Float[ndarray, "row wave"], n_template: int, tolerance: float) -> int:
@@ -215,7 +207,6 @@ def plan_source(
     fast = setup.particles.get(kind)
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
-
     work = work_of(setup, spread, fast, OnBins.of_spectra(spread))
 
     def sized() -> Work:
@@ -274,8 +265,8 @@ def _covered(spread: LineSpread, velocity_limit: float) -> Bool[ndarray, " wave"
 
 
 class OnBins(NamedTuple):
-    """Of a source's templates: fine bins that one falls on, wavelengths that it is given at there, and bins that each
-    vector of the basis is projected on."""
+    """Fine bins that a template of a source falls on, wavelengths that it is given at there, and bins that each vector
+    of the basis is projected on."""
 
     n_fine: int
     n_rest: int
@@ -289,9 +280,9 @@ class OnBins(NamedTuple):
         bins = spread.bins
         edges = bins.to_vacuum(bins.edges) / (1.0 + spread.redshift)
         window = rest_window(spread.templates.rest_wavelength, edges, 0.0)
-        return OnBins(
-            n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave, n_spread_products(bins, spread)
-        )
+        n_sub, reach = fineness(bins, spread)
+        n_fine, n_spread = (bins.n_wave + 2 * reach) * n_sub, bins.n_wave * (2 * reach + 1) * n_sub
+        return OnBins(n_fine, window.stop - window.start, bins.n_wave, n_spread)
 
 
 def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bins: OnBins) -> Work:
@@ -303,6 +294,10 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
     is_one = psf is not None and psf.nodes is None and setup.pipeline.blurs
     is_one = is_one and not setup.config.instrument.is_refracted
     acts_early = is_one or setup.psf_terms is not None
+    psf_kind: Literal["none", "bands", "image", "terms"] = "none"
+    if psf is not None and acts_early:
+        psf_kind = "image" if is_one else "terms"
+        psf_kind = "bands" if psf.is_separable else psf_kind
     return Work(
         n_particle=0 if fast is None else fast.number,
         n_corner=grid.n_corner,
@@ -316,19 +311,10 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bin
         n_together=inner.n_element,
         n_spread=on_bins.n_spread,
         n_refined=0 if widths is None else widths.n_product(inner.shape),
-        psf=_psf_kind(psf if acts_early else None, is_one=is_one),
+        psf=psf_kind,
         is_wide=setup.config.engine.precision == "float64",
         n_psf=1 if instrument.psf_field is None else instrument.psf_field.n_place,
     )
-
-
-def _psf_kind(psf: PSF | None, *, is_one: bool) -> Literal["none", "bands", "image", "terms"]:
-    """How a PSF that acts before projection is applied; `is_one`: the same at all wavelengths."""
-    if psf is None:
-        return "none"
-    if psf.is_separable:
-        return "bands"
-    return "image" if is_one else "terms"
 
 
 class MethodChoice(NamedTuple):
@@ -347,8 +333,8 @@ def choose_method(
     `sized` gives the `work` with the size of the basis, where that matters.
 
     `auto` is the cheaper of the two for each cube by the rates of `cost`, whatever is planned before the first one. It
-    is `direct`, which is exact and plans little, where `basis` would save no more than some milliseconds, or where
-    nothing says how fast the particles are; and `basis` where their number is not known.
+    is `direct`, which is exact and plans little, where `basis` would save no more than some milliseconds, or where the
+    particles' speeds are not known; and `basis` where their number is not known.
     """
     if fast is None and velocity_range is None:
         if method == "basis":

@@ -1,4 +1,4 @@
-"""The grid of spaxels, how a particle's light is shared among them, and how painted columns become seen spaxels."""
+"""The grid of spaxels, a particle's shares of light among them, and the way from painted columns to seen spaxels."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
+from numpy import ndarray
 
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.smoothing import WidthClasses
@@ -23,8 +24,8 @@ Seen = Callable[[Float[Array, "y x k"]], Float[Array, "seen k"]]
 class SpaxelGrid(eqx.Module):
     """The spaxels of a footprint that is painted, in one layer or, for stars with widths, one per width class.
 
-    Where a spaxel is cut into cells, these are what is called spaxels here. `footprint` has the margin that the widest
-    class needs; narrower ones are painted on less of it, and wide ones on a coarser grid.
+    Where a spaxel is cut into cells, these count as spaxels here. `footprint` has the margin that the widest class
+    needs; narrower ones are painted on less of it, and wide ones on a coarser grid.
 
     column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
     is towards small columns.
@@ -41,7 +42,7 @@ class SpaxelGrid(eqx.Module):
 
     @property
     def inner(self) -> Footprint:
-        """What remains of the footprint where layers are put together."""
+        """The part of the footprint that remains where layers are put together."""
         return self.footprint if self.widths is None else self.footprint.within(self.widths.reach)
 
     @property
@@ -76,7 +77,7 @@ class SpaxelGrid(eqx.Module):
         return index.reshape(len(row), -1), shared.reshape(len(row), -1)
 
     def images(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "y x k"]:
-        """What was painted as images; layers are convolved to their widths and added, which takes a margin off."""
+        """Painted columns as images; layers are convolved to their widths and added, which takes a margin off."""
         if self.widths is None:
             return columns.reshape(*self.footprint.shape, -1)
         return self.widths.together(columns, self.inner.shape)
@@ -157,7 +158,7 @@ def deposit_weights(
 
 
 class SeenByWavelength(NamedTuple):
-    """What is seen where that depends on wavelength: w_0(lambda) A_0 + w_1(lambda) A_1 + ... with linear maps A.
+    """The map to seen spaxels where it depends on wavelength: w_0(lambda) A_0 + w_1(lambda) A_1 + ..., A linear.
 
     `terms` takes images in groups of the sizes given, one group for each term, each through the term's own map;
     `shares` holds the w of the bins that the device finishes; `bins` takes one image for each of these bins and is
@@ -172,7 +173,7 @@ class SeenByWavelength(NamedTuple):
 class Images(NamedTuple):
     """Linear functions from columns over the painted `grid`, (spaxel, k), to columns over the spaxels that are seen.
 
-    `seen` does the rest for what is of no one wavelength, once the columns are images, and for all else, too, where
+    Once the columns are images, `seen` does the rest for those of no single wavelength, and for all where
     `by_wavelength` is None.
     """
 
@@ -181,17 +182,17 @@ class Images(NamedTuple):
     by_wavelength: SeenByWavelength | None = None
 
     def __call__(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        """The columns of the spaxels that are seen, by the same function for all of them."""
+        """The columns of the spaxels that are seen, by one function for all of them."""
         return self.seen(self.grid.images(columns))
 
     def of_bins(self, columns: Float[Array, "spaxel own"]) -> Float[Array, "seen own"]:
-        """The same for columns that are the bins of the device."""
+        """The columns of the spaxels that are seen, where columns are the bins of the device."""
         return self(columns) if self.by_wavelength is None else self.by_wavelength.bins(self.grid.images(columns))
 
     def projected(
         self, columns: Float[Array, "spaxel k"], projection: Callable[[Array], Array]
     ) -> Float[Array, "seen own"]:
-        """The bins of the device, which `projection` makes of columns; it acts on those that are seen."""
+        """The bins of the device, by a `projection` of the columns that are seen."""
         if self.by_wavelength is None:
             return projection(self(columns))
         terms, shares, _ = self.by_wavelength
@@ -199,27 +200,26 @@ class Images(NamedTuple):
         images = self.grid.images(columns)
         seen = terms(jnp.concatenate([images] * n_term, axis=2), (n_column,) * n_term)
 
-        def of_one(own: Float[Array, " k"]) -> Float[Array, " own"]:
-            return (shares.T * projection(own.reshape(n_term, n_column))).sum(axis=0)
+        def of_spaxel(columns: Float[Array, " k"]) -> Float[Array, " own"]:
+            return (shares.T * projection(columns.reshape(n_term, n_column))).sum(axis=0)
 
-        return lax.map(of_one, seen, batch_size=_SPAXELS_AT_ONCE)
+        return lax.map(of_spaxel, seen, batch_size=_SPAXELS_AT_ONCE)
 
     def of_few(self, place: Int[Array, " few"], used: Bool[Array, " few"]) -> "FewImages":
-        """The same for light in the few spaxels at `place` that are `used`."""
+        """The functions for light in the few spaxels at `place` that are `used`."""
         units = jnp.zeros((self.grid.n_spaxel, len(place)), jnp.result_type(self.grid.footprint.pixel_scale))
         number = jnp.arange(len(place), dtype=jnp.int32)
         return FewImages(self, units.at[place, number].set(used.astype(units.dtype)))
 
     def after(self, grid: SpaxelGrid, first: Callable[[Array], Array]) -> "Images":
-        """The same for what is painted on another grid, and goes through `first` before."""
-        own = self.by_wavelength
-        if own is not None:
-            own = SeenByWavelength(
-                lambda images, sizes, terms=own.terms: terms(first(images), sizes),
-                own.shares,
-                lambda images, bins=own.bins: bins(first(images)),
+        """The functions from another painted grid, whose images go through `first` before."""
+        by_wavelength = self.by_wavelength
+        if by_wavelength is not None:
+            terms, shares, bins = by_wavelength
+            by_wavelength = SeenByWavelength(
+                lambda images, sizes: terms(first(images), sizes), shares, lambda images: bins(first(images))
             )
-        return Images(grid, lambda images: self.seen(first(images)), own)
+        return Images(grid, lambda images: self.seen(first(images)), by_wavelength)
 
 
 class FewImages(NamedTuple):
@@ -230,19 +230,20 @@ class FewImages(NamedTuple):
     units: Float[Array, "spaxel few"]
 
     def __call__(self, rows: Float[Array, "few k"]) -> Float[Array, "seen k"]:
-        """The columns of the spaxels that are seen, by the same function for all of them."""
-        return _product(self.every(self.units), rows)
+        """The columns of the spaxels that are seen, by one function for all of them."""
+        return exact_product(self.every(self.units), rows)
 
     def of_bins(self, rows: Float[Array, "few own"]) -> Float[Array, "seen own"]:
-        """The same for rows that are the bins of the device; where images depend on wavelength by the sum of terms."""
+        """The columns where rows are the bins of the device; images that depend on wavelength by the sum of terms."""
         if self.every.by_wavelength is None:
             return self(rows)
         terms, shares, _ = self.every.by_wavelength
         (n_few, _), n_term = rows.shape, shares.shape[1]
         images = jnp.concatenate([self.every.grid.images(self.units)] * n_term, axis=2)
         weighted = (shares.T[:, None, :] * rows[None]).reshape(n_term * n_few, -1)
-        return _product(terms(images, (n_few,) * n_term), weighted)
+        return exact_product(terms(images, (n_few,) * n_term), weighted)
 
 
-def _product(images: Float[Array, "seen few"], rows: Float[Array, "few k"]) -> Float[Array, "seen k"]:
-    return jnp.matmul(images, rows, precision=lax.Precision.HIGHEST)
+def exact_product(left: Float[Array, "..."], right: Float[Array | ndarray, "..."]) -> Float[Array, "..."]:
+    """The product of matrices in the full precision of their numbers, on any device."""
+    return jnp.matmul(left, jnp.asarray(right), precision=lax.Precision.HIGHEST)

@@ -32,7 +32,7 @@ def blur_separable(
             jnp.arange(size)[None, :] - cells * jnp.arange((size - len(kernel)) // cells + 1)[:, None]
             for size in (n_y, n_x)
         )
-        rows, columns = (_looked_up(own, at) for own, at in zip((share * kernel, kernel), offsets, strict=True))
+        rows, columns = (_looked_up(axis, at) for axis, at in zip((share * kernel, kernel), offsets, strict=True))
         part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
         parts.append(jnp.einsum("ij,yjk->yik", columns, part, precision=exact))
     return sum(parts[1:], start=parts[0])
@@ -70,22 +70,23 @@ def blur_groups(
     """Images in groups of these sizes, one after the other, each convolved with the PSF of its group: by FFT or by
     shifted sums, whichever is cheaper by the sizes."""
     if cells > 1:
-        parts = [blur_groups(own, psf, sizes) for own, psf in _by_phase(images, psfs, cells)]
+        parts = [blur_groups(phase, psf, sizes) for phase, psf in _by_phase(images, psfs, cells)]
         return sum(parts[1:], start=parts[0])
     n_y, n_x, _ = images.shape
     side = psfs.shape[1]
     inner = (n_y - side + 1) * (n_x - side + 1)
     if inner * side**2 <= _FFT_COST * n_y * n_x * np.log2(n_y * n_x):
         groups = jnp.split(images, np.cumsum(sizes)[:-1], axis=2)
-        return jnp.concatenate([_by_shifts(own, psf) for own, psf in zip(groups, psfs, strict=True)], axis=2)
+        return jnp.concatenate([_by_shifts(*pair) for pair in zip(groups, psfs, strict=True)], axis=2)
     spectra = jnp.fft.rfft2(psfs, _fft_shape(n_y, n_x))
     group = jnp.asarray(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
 
-    def one(own: tuple[Array, Array]) -> Array:
-        return _by_fft(own[0], spectra[own[1]], side)
+    def blurred(pair: tuple[Array, Array]) -> Array:
+        image, group = pair
+        return _by_fft(image, spectra[group], side)
 
     stack = jnp.moveaxis(images, 2, 0), group
-    return jnp.moveaxis(lax.map(one, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
+    return jnp.moveaxis(lax.map(blurred, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
 
 
 def blur_each(
@@ -93,17 +94,17 @@ def blur_each(
 ) -> Float[Array, "inner_y inner_x k"]:
     """Image k convolved with its own PSF, sum over nodes of shares[k] psfs, by FFT."""
     if cells > 1:
-        parts = [blur_each(own, psf, shares) for own, psf in _by_phase(images, psfs, cells)]
+        parts = [blur_each(phase, psf, shares) for phase, psf in _by_phase(images, psfs, cells)]
         return sum(parts[1:], start=parts[0])
     side = psfs.shape[1]
     spectra = jnp.fft.rfft2(psfs, _fft_shape(*images.shape[:2]))
 
-    def one(own: tuple[Array, Array]) -> Array:
-        image, share = own
+    def blurred(pair: tuple[Array, Array]) -> Array:
+        image, share = pair
         return _by_fft(image, jnp.tensordot(share.astype(spectra.dtype), spectra, 1), side)
 
     stack = jnp.moveaxis(images, 2, 0), shares
-    return jnp.moveaxis(lax.map(one, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
+    return jnp.moveaxis(lax.map(blurred, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
 
 
 def _by_phase(images: Float[Array, "y x k"], psfs: Array, cells: int) -> Iterator[tuple[Array, Array]]:
@@ -113,7 +114,7 @@ def _by_phase(images: Float[Array, "y x k"], psfs: Array, cells: int) -> Iterato
 
 
 def _fft_shape(n_y: int, n_x: int) -> tuple[int, int]:
-    """Sizes at least as large as the images, so that what wraps around stays in the part that is cut off."""
+    """Sizes at least as large as the images, so that light that wraps around stays in the part that is cut off."""
     lengths: Any = (next_fast_len(n_y, real=True), next_fast_len(n_x, real=True))
     return lengths
 

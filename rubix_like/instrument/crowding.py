@@ -1,4 +1,4 @@
-"""How many stars share a resolution element of the instrument, and the deposit that `auto` stands for by that."""
+"""Numbers of stars in a resolution element of the instrument, and the deposit that `auto` stands for by them."""
 
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class Crowding(NamedTuple):
         return Crowding(np.stack([_counted(places[first], places[second], *shape) for first, second in _AXES]))
 
     def joined(self, other: "Crowding") -> "Crowding":
-        """That of the stars of both."""
+        """The crowding of the stars of both."""
         return Crowding(self.counts + other.counts)
 
     @property
@@ -95,7 +95,7 @@ def element_side(instrument: InstrumentSettings, pipeline: PipelineSettings) -> 
 
 
 class DepositChoice(NamedTuple):
-    """The deposit of a run, why it was taken, and what the user should know of that."""
+    """The deposit of a run, why it was taken, and a note for the user."""
 
     deposit: str
     reason: str = "asked for"

@@ -43,17 +43,17 @@ class LineSpread:
         """FWHM (Angstrom) of the kernel, of the effective LSF, and of the instrument at wavelengths in the medium."""
         stretch = 1.0 + self.redshift
         rest = self.bins.to_vacuum(wavelength) / stretch
-        own = stretch * np.interp(rest, self.templates.rest_wavelength, self.templates.fwhm)
+        fwhm = stretch * np.interp(rest, self.templates.rest_wavelength, self.templates.fwhm)
         if self.settings is None:
-            return np.zeros_like(own), own, np.zeros_like(own)
+            return np.zeros_like(fwhm), fwhm, np.zeros_like(fwhm)
         step = self.bins.width_at(wavelength)
         pixel2 = FWHM_PER_SIGMA**2 * step**2 / 12 * self.settings.includes_pixel
         instrument = instrument_fwhm(self.settings, wavelength)
-        kernel2 = np.maximum(instrument**2 - own**2 - pixel2, 0.0)
-        return np.sqrt(kernel2), np.sqrt(kernel2 + own**2 + pixel2), instrument
+        kernel2 = np.maximum(instrument**2 - fwhm**2 - pixel2, 0.0)
+        return np.sqrt(kernel2), np.sqrt(kernel2 + fwhm**2 + pixel2), instrument
 
     def covered(self, slowest: float, fastest: float) -> Bool[ndarray, " wave"]:
-        """Which detector bins the templates cover, line spread included, at all velocities between two (km/s)."""
+        """The detector bins that the templates cover, line spread included, at all velocities between two (km/s)."""
         bins, stretch = self.bins, 1.0 + self.redshift
         reach = ENCLOSED_SIGMAS * self.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
         low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
@@ -128,7 +128,7 @@ class Response(eqx.Module):
 
 
 class SpreadGeometry(eqx.Module):
-    """Where the light of each fine bin may go: what `spread_matrix` needs beside the width of the line spread.
+    """The bins that the light of each fine bin may go to: the geometry of `spread_matrix`.
 
     `borders[b, r, q]` is the edge below detector bin q of the 2 reach + 1 that fine bin (b, r) can reach, and the last
     one's edge above, in fine bins from its own centre; `cell` and `bin_width` are in Angstrom of the medium.
@@ -140,11 +140,8 @@ class SpreadGeometry(eqx.Module):
 
 
 class ResponsePlan(NamedTuple):
-    """What the host works out for a detector.
-
-    `fine_edges` are vacuum Angstrom; `kernel` is the FWHM of the line spread of light in each fine bin (Angstrom of the
-    medium).
-    """
+    """Edges of fine bins (vacuum Angstrom), the FWHM of the line spread of light in each (Angstrom of the medium), and
+    where it may go."""
 
     fine_edges: Float[ndarray, " fine_edge"]
     kernel: Float[ndarray, "extended part"]
@@ -158,7 +155,7 @@ class ResponsePlan(NamedTuple):
 
 def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
     """Fine bins of half a kernel sigma, but not below 1/4 of a bin, and the map from them."""
-    n_sub, reach = _fineness(bins, spread)
+    n_sub, reach = fineness(bins, spread)
     fine_edges, centre, geometry = bin_geometry(bins, n_sub, reach)
     kernel, _, _ = spread.widths(centre.reshape(-1))
     return ResponsePlan(bins.to_vacuum(fine_edges), kernel.reshape(centre.shape), geometry)
@@ -182,19 +179,7 @@ def bin_geometry(
     return fine_edges, centre, geometry
 
 
-def n_fine_bins(bins: WavelengthBins, spread: LineSpread) -> int:
-    """Number of fine bins of a planned response."""
-    n_sub, reach = _fineness(bins, spread)
-    return (bins.n_wave + 2 * reach) * n_sub
-
-
-def n_spread_products(bins: WavelengthBins, spread: LineSpread) -> int:
-    """Products by which a planned response spreads one spectrum into the bins."""
-    n_sub, reach = _fineness(bins, spread)
-    return bins.n_wave * (2 * reach + 1) * n_sub
-
-
-def _fineness(bins: WavelengthBins, spread: LineSpread) -> tuple[int, int]:
+def fineness(bins: WavelengthBins, spread: LineSpread) -> tuple[int, int]:
     """(fine bins per bin, bins that light can reach on each side); raises ConfigError for a line spread too wide."""
     kernel, _, _ = spread.widths(bins.wavelength)
     in_bins = kernel / FWHM_PER_SIGMA / np.diff(bins.edges)

@@ -1,4 +1,4 @@
-"""A PSF that varies over the field: PSFs at the places of a grid, with the weights of where the light comes from."""
+"""A PSF that varies over the field: PSFs at the places of a grid, weighted by the place that light comes from."""
 
 import dataclasses
 from collections.abc import Callable
@@ -86,26 +86,28 @@ class FieldPSF(eqx.Module):
 
     def at_place(self, parameters: PSFParameters, width: Array, beta: Array) -> PSFParameters:
         """The parameters of the PSF at a place."""
-        own = dataclasses.replace(parameters)
-        if parameters.fwhm is not None:
-            fwhm = jnp.asarray(parameters.fwhm)
-            own = dataclasses.replace(own, fwhm=fwhm * width.astype(fwhm.dtype))
-        if parameters.beta is not None:
-            given = jnp.asarray(parameters.beta)
-            own = dataclasses.replace(own, beta=1.0 + (given - 1.0) * beta.astype(given.dtype))
-        return own
+        fwhm, exponent = parameters.fwhm, parameters.beta
+        if fwhm is not None:
+            fwhm = jnp.asarray(fwhm) * width.astype(jnp.asarray(fwhm).dtype)
+        if exponent is not None:
+            exponent = 1.0 + (jnp.asarray(exponent) - 1.0) * beta.astype(jnp.asarray(exponent).dtype)
+        return dataclasses.replace(parameters, fwhm=fwhm, beta=exponent)
 
     def at_each(self, parameters: PSFParameters, of_one: Callable[[PSFParameters], Any]) -> Any:
-        """What a function makes of the parameters at each place, first axis."""
+        """The values of a function of the parameters at each place, first axis."""
         scales = jnp.asarray(self.width), jnp.asarray(self.beta)
-        return lax.map(lambda own: of_one(self.at_place(parameters, *own)), scales)
+        return lax.map(lambda scale: of_one(self.at_place(parameters, *scale)), scales)
 
     def images(self, parameters: PSFParameters) -> Float[Array, "place node side side"]:
         """Images of each place at the nodes (or the one for all wavelengths)."""
         if self.image is None:
             return self.at_each(parameters, self.psf.images)
-        stacked = jnp.asarray(self.image), jnp.asarray(self.sharpening)
-        return lax.map(lambda own: jax.vmap(lambda one: of_file(one, own[1], self.psf.painting))(own[0]), stacked)
+
+        def of_place(place: tuple[Array, Array]) -> Float[Array, "node side side"]:
+            images, variance = place
+            return jax.vmap(lambda image: of_file(image, variance, self.psf.painting))(images)
+
+        return lax.map(of_place, (jnp.asarray(self.image), jnp.asarray(self.sharpening)))
 
     def node_images(self, parameters: PSFParameters) -> Float[Array, "node tall side"]:
         """The images of all places, one below the other, at the nodes."""
@@ -141,28 +143,28 @@ class FieldPSF(eqx.Module):
         rows, columns = self.weights(Footprint(images.shape[0], images.shape[1], jnp.asarray(cell, images.dtype)))
 
         @jax.checkpoint
-        def one(kernel: Any, row: Float[Array, " y"], column: Float[Array, " x"]) -> Float[Array, "inner_y inner_x k"]:
+        def part(kernel: Any, row: Float[Array, " y"], column: Float[Array, " x"]) -> Float[Array, "inner_y inner_x k"]:
             return blur_one(images * (row[:, None] * column[None, :])[:, :, None], kernel)
 
         places = kernels, rows, columns
-        shape = jax.eval_shape(lambda: one(*jax.tree.map(lambda leaf: leaf[0], places)))
+        shape = jax.eval_shape(lambda: part(*jax.tree.map(lambda leaf: leaf[0], places)))
         start = varying(jnp.zeros(shape.shape, shape.dtype), images, kernels)
-        return lax.scan(lambda total, own: (total + one(*own), None), start, places)[0]
+        return lax.scan(lambda total, place: (total + part(*place), None), start, places)[0]
 
 
 def _ratios(settings: PSFSettings) -> tuple[Float[ndarray, "place *table"], Float[ndarray, "place *table"]]:
     """FWHM, and beta - 1, of every place relative to those of the settings."""
-    places = sorted(settings.field or (), key=lambda own: own.at[::-1])
+    places = sorted(settings.field or (), key=lambda place: place.at[::-1])
     shape = () if settings.wavelength is None else (len(settings.wavelength),)
 
     def along(values: list[Any]) -> Float[ndarray, "place *table"]:
         return np.stack([np.broadcast_to(np.asarray(value, np.float64), shape) for value in values])
 
-    width = along([1.0 if own.width is None else own.width for own in places])
+    width = along([1.0 if place.width is None else place.width for place in places])
     if settings.beta is None:
         return width, np.ones_like(width)
     base = along([settings.beta])
-    beta = along([settings.beta if own.beta is None else own.beta for own in places])
+    beta = along([settings.beta if place.beta is None else place.beta for place in places])
     return width, (beta - 1.0) / (base - 1.0)
 
 
@@ -245,10 +247,10 @@ def _found(psf: PSF | FieldPSF, parameters: PSFParameters) -> dict[str, ndarray]
     kept = vectors[:number]
     largest = np.abs(kept).max(axis=1, initial=0.0)
     size = largest * np.abs(np.einsum("kn,snp->ksp", kept, flat)).max(axis=(1, 2), initial=0.0)
-    one = np.ones((1, n_node))
+    constant = np.ones((1, n_node))
     return {
-        "mix": np.concatenate([one / n_node, kept * largest[:, None]]),
-        "weights": np.concatenate([one, kept / largest[:, None]]),
+        "mix": np.concatenate([constant / n_node, kept * largest[:, None]]),
+        "weights": np.concatenate([constant, kept / largest[:, None]]),
         "size": np.concatenate([[1.0], size]),
         "error": errors[number, 0],
     }
@@ -276,9 +278,9 @@ def _samples(psf: PSF | FieldPSF, parameters: PSFParameters) -> Float[ndarray, "
         factors = 1.0 - np.concatenate([np.zeros((1, len(changes))), changes])
         cuts = np.cumsum([value.size for value in numbers.values()])[:-1]
         changed = {}
-        for (name, value), own in zip(numbers.items(), np.split(factors, cuts, axis=1), strict=True):
+        for (name, value), factor in zip(numbers.items(), np.split(factors, cuts, axis=1), strict=True):
             least = 1.0 if name == "beta" else 0.0
-            changed[name] = least + (value - least) * own.reshape(-1, *value.shape)
+            changed[name] = least + (value - least) * factor.reshape(-1, *value.shape)
         return np.asarray(_images_of_all(smaller, changed))
 
 
@@ -289,4 +291,4 @@ def _images(psf: PSF | FieldPSF, parameters: PSFParameters) -> Float[Array, "nod
 
 @jax.jit
 def _images_of_all(psf: PSF | FieldPSF, parameters: dict[str, Any]) -> Float[Array, "sample node tall side"]:
-    return lax.map(lambda own: psf.node_images(PSFParameters(**own)), parameters)
+    return lax.map(lambda changed: psf.node_images(PSFParameters(**changed)), parameters)

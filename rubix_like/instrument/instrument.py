@@ -67,7 +67,7 @@ def inside_aperture(
 
 
 def read_mask(path: Path, shape: tuple[int, int]) -> Bool[ndarray, "y x"]:
-    """Where the image of a FITS (the first 2-D one) or .npy file is not 0, if it has the `shape` (y, x) of the field.
+    """Pixels that are not 0 in the image of a FITS (the first 2-D one) or .npy file of the field's `shape` (y, x).
 
     Raises ConfigError that names the key and the file where it cannot be read, has another shape, holds values that
     are not finite, or leaves no spaxel.
@@ -114,7 +114,7 @@ def _refusal(path: Path, expected: str, came: str) -> ConfigError:
 
 
 class Instrument(AbstractGridded, eqx.Module):
-    """What a galaxy is observed with.
+    """The instrument that a galaxy is observed with.
 
     | field | shape | unit |
     |---|---|---|

@@ -1,4 +1,4 @@
-"""How stars are shared among the cells of a grid, how much of that the PSF compensates, and how wide stars are seen."""
+"""The deposit of stars in cells, its part that the PSF compensates, and the width that stars are seen with."""
 
 from typing import Any, NamedTuple
 
@@ -91,11 +91,11 @@ class SeenWidth(eqx.Module):
     range_: Float[ndarray, " 2"] | None = None
 
     def entries(self) -> dict[str, float]:
-        """What a header says of it."""
-        own = {"psf_fwhm": float(self.fwhm), "psf_fwhm_effective": float(self.effective)}
-        if self.range_ is None:
-            return own
-        return own | {"psf_fwhm_smallest": float(self.range_[0]), "psf_fwhm_largest": float(self.range_[1])}
+        """Entries of a header."""
+        widths = {"psf_fwhm": float(self.fwhm), "psf_fwhm_effective": float(self.effective)}
+        if self.range_ is not None:
+            widths |= {"psf_fwhm_smallest": float(self.range_[0]), "psf_fwhm_largest": float(self.range_[1])}
+        return widths
 
     def notes(self, deposit: str, cells: int) -> tuple[str, ...]:
         """Says so where the two differ by more than 2 %."""
@@ -130,7 +130,7 @@ def seen_width(instrument: InstrumentSettings, painting: Painting, wavelength: f
     fwhm, range_ = float(widths[0]), None
     if psf.field is not None:
         rows, columns = (np.asarray(axis) for axis in psf.field_axes)
-        at_rows = [np.interp(0.0, columns, own) for own in widths.reshape(len(rows), len(columns))]
+        at_rows = [np.interp(0.0, columns, row) for row in widths.reshape(len(rows), len(columns))]
         fwhm, range_ = float(np.interp(0.0, rows, at_rows)), np.array([widths.min(), widths.max()])
     effective = painting.effective_fwhm(fwhm / instrument.pixel_scale) * instrument.pixel_scale
     return SeenWidth(np.asarray(fwhm), np.asarray(effective), range_)
@@ -142,13 +142,13 @@ def _fwhm_at(psf: PSFSettings, wavelength: float) -> float:
     widths = table[:, 0] if psf.wavelength is None else [np.interp(wavelength, psf.wavelength, row) for row in table]
     if psf.components is None:
         return float(widths[0])
-    own = np.asarray(widths)
-    peaks = np.array([component.fraction for component in psf.components]) / own**2
+    widths = np.asarray(widths)
+    peaks = np.array([component.fraction for component in psf.components]) / widths**2
 
     def above_half(fwhm: float) -> float:
-        return float(peaks @ 2.0 ** -((fwhm / own) ** 2) - 0.5 * peaks.sum())
+        return float(peaks @ 2.0 ** -((fwhm / widths) ** 2) - 0.5 * peaks.sum())
 
-    if own.min() == own.max():
-        return float(own[0])
-    found: Any = found_at("scipy.optimize:brentq")(above_half, own.min(), own.max())
+    if widths.min() == widths.max():
+        return float(widths[0])
+    found: Any = found_at("scipy.optimize:brentq")(above_half, widths.min(), widths.max())
     return float(found)

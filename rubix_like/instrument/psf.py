@@ -93,24 +93,25 @@ class PSF(eqx.Module):
         """
         table = None if settings.wavelength is None else np.asarray(settings.wavelength)
         range_ = float(wavelength[0]), float(wavelength[-1])
-        image, nodes, own_sharpening = None, None, 0.0
+        image, nodes, variance = None, None, 0.0
         if settings.is_profile:
             every = settings.every_place
             if table is not None:
                 widths = np.concatenate([place.width_table for place in every])
                 nodes = WavelengthNodes.of_table(table, widths, range_, change)
-            reach, lost = (max(own) for own in zip(*(_reach(place, pixel_scale) for place in every), strict=True))
+            reaches, losses = zip(*(_reach(place, pixel_scale) for place in every), strict=True)
+            reach, lost = max(reaches), max(losses)
         else:
             given = None if like is None else (like.reach, like.nodes)
             image, nodes, reach, lost = _of_image(settings.every_place[0], pixel_scale, range_, painting.cells, given)
-            own_sharpening = sharpening(image, painting)
+            variance = sharpening(image, painting)
         _check_reach(reach, settings, pixel_scale)
         return cls(
             pixel_scale=np.asarray(pixel_scale),
             table_wavelength=table,
             nodes=nodes,
             image=image,
-            sharpening=np.asarray(own_sharpening),
+            sharpening=np.asarray(variance),
             painting=painting,
             kind=settings.kind,
             reach=reach,
@@ -155,15 +156,15 @@ class PSF(eqx.Module):
         The weights of the cells at one place within their spaxels have the sum 1.
         """
         if self.image is not None:
-            own = jnp.asarray(self.sharpening)
-            return jax.vmap(lambda one: of_file(one, own, self.painting))(jnp.asarray(self.image))
+            variance = jnp.asarray(self.sharpening)
+            return jax.vmap(lambda image: of_file(image, variance, self.painting))(jnp.asarray(self.image))
         fwhm, beta = self._at_nodes(_given(parameters.fwhm) / self.pixel_scale, _array(parameters.beta))
         fraction = _array(parameters.fraction)
         if self.nodes is None:
             return self._profile(fwhm[0], None if beta is None else beta[0], fraction)[None]
         if beta is None:
-            return jax.vmap(lambda own: self._profile(own, None, fraction))(fwhm)
-        return jax.vmap(lambda own, exponent: self._profile(own, exponent, fraction))(fwhm, beta)
+            return jax.vmap(lambda width: self._profile(width, None, fraction))(fwhm)
+        return jax.vmap(lambda width, exponent: self._profile(width, exponent, fraction))(fwhm, beta)
 
     def at_nodes(
         self, parameters: PSFParameters
@@ -196,7 +197,8 @@ class PSF(eqx.Module):
         if beta is not None:
             return moffat_image(fwhm, beta, self.reach, self.painting)
         share = jnp.ones((1,), fwhm.dtype) if fraction is None else fraction / fraction.sum()
-        weights = jax.vmap(lambda own: gaussian_weights_in_spaxel(own, self.reach, self.painting))(jnp.atleast_1d(fwhm))
+        widths = jnp.atleast_1d(fwhm)
+        weights = jax.vmap(lambda width: gaussian_weights_in_spaxel(width, self.reach, self.painting))(widths)
         return jnp.einsum("c,cy,cx->yx", share, weights, weights)
 
     def node_images(self, parameters: PSFParameters) -> Float[Array, "node side side"]:

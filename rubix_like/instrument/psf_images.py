@@ -131,9 +131,9 @@ def _wavelengths(header: fits.Header, number: int, path: Path) -> Float[ndarray,
 
 def _scale(header: fits.Header, path: Path) -> float:
     """Side of a pixel (arcsec) by the header: PIXELSCL, as stpsf writes it, or the world coordinates."""
-    own = header.get("PIXELSCL")
-    if isinstance(own, int | float) and own > 0 and str(header.get("PIXUNIT", "arcsecond")).startswith("arcsec"):
-        return float(own)
+    side = header.get("PIXELSCL")
+    if isinstance(side, int | float) and side > 0 and str(header.get("PIXUNIT", "arcsecond")).startswith("arcsec"):
+        return float(side)
     if not any(key in header for key in ("CDELT1", "CD1_1", "CDELT2", "CD2_2")):
         raise ConfigError(
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header has "
@@ -295,8 +295,8 @@ def _phase_lost(
     at = np.sqrt(np.minimum(distance, optics.diameter))
     first, *others = _by_distance(optics.model_dump_json())
     lost = first(at)
-    for number, own in enumerate(others, start=1):
-        lost = lost - own(at) * np.cos(2 * number * (angle - np.deg2rad(optics.theta)))
+    for number, harmonic in enumerate(others, start=1):
+        lost = lost - harmonic(at) * np.cos(2 * number * (angle - np.deg2rad(optics.theta)))
     return lost
 
 
@@ -309,7 +309,7 @@ def _by_distance(settings: str) -> tuple[CubicSpline, ...]:
     harmonics = _harmonics(optics, radius)
     halo = _turbulence(optics, radius) - _uncorrected(optics, radius)
     tables = [harmonics[0][0] - harmonics[0] + halo, *harmonics[1:]]
-    return tuple(CubicSpline(root, own) for own in tables)
+    return tuple(CubicSpline(root, table) for table in tables)
 
 
 def _harmonics(optics: AdaptiveOptics, radius: Float[ndarray, " r"]) -> list[Float[ndarray, " r"]]:
@@ -387,7 +387,7 @@ def adaptive_images(
             return _Grid.of(optics, pixel_scale, wavelength, _ALIASED * (2 * reach + 1)).image(offset)
 
         nodes = _fewest_nodes(range_, of_one) if like is None else like[1]
-        image = np.stack([of_one(float(own)) for own in nodes.wavelength])
+        image = np.stack([of_one(float(wavelength)) for wavelength in nodes.wavelength])
         return {
             "image": image,
             "ends": np.asarray(nodes.ends),
@@ -420,15 +420,14 @@ def lights_in_discs(
     `light_in_discs` does, one wavelength after the other.
     """
     if optics.ratio != 1.0:
-        return np.stack(
-            [light_in_discs(optics, float(own), radius, *away) for own, away in zip(wavelength, every, strict=True)]
-        )
+        pairs = zip(wavelength, every, strict=True)
+        return np.stack([light_in_discs(optics, float(node), radius, *away) for node, away in pairs])
+    cycles = optics.diameter / (np.asarray(wavelength) * 1e-10) * _ARCSEC  # per arcsec, that the pupil passes
     away = [np.hypot(west[:, None, :], north[:, :, None]) for west, north in every]
-    scale = optics.diameter / (np.asarray(wavelength) * 1e-10) * _ARCSEC  # cycles per arcsec that the pupil passes
-    place, light = _by_place(
-        optics, wavelength, radius, max(own.max() * one for own, one in zip(away, scale, strict=True))
-    )
-    return np.stack([CubicSpline(place, own)(one * seen) for own, one, seen in zip(light.T, scale, away, strict=True)])
+    farthest = max(distance.max() * scale for distance, scale in zip(away, cycles, strict=True))
+    place, light = _by_place(optics, wavelength, radius, farthest)
+    nodes = zip(light.T, cycles, away, strict=True)
+    return np.stack([CubicSpline(place, values)(scale * distance) for values, scale, distance in nodes])
 
 
 def _by_place(
@@ -444,14 +443,14 @@ def _by_place(
     share = ((np.arange(n_piece)[:, None] + (nodes + 1) / 2) / n_piece).reshape(-1)
     weight = np.tile(weights / (2 * n_piece), n_piece)
     columns = []
-    for own in np.asarray(wavelength):
-        highest = optics.diameter / (own * 1e-10) * _ARCSEC
-        transfer = optical_transfer(optics, float(own), np.zeros_like(share), optics.diameter * share)
+    for node in np.asarray(wavelength):
+        highest = optics.diameter / (node * 1e-10) * _ARCSEC
+        transfer = optical_transfer(optics, float(node), np.zeros_like(share), optics.diameter * share)
         columns.append(2 * np.pi * radius * highest * weight * transfer * j1(2 * np.pi * radius * highest * share))
     place = np.arange(int(np.ceil(farthest * _PLACES)) + 4) / _PLACES
     kernel, summands = 2 * np.pi * share, np.stack(columns, axis=1)
     blocks = np.array_split(place, max(1, len(place) * len(share) // _BLOCK))
-    return place, np.concatenate([j0(own[:, None] * kernel) @ summands for own in blocks])
+    return place, np.concatenate([j0(block[:, None] * kernel) @ summands for block in blocks])
 
 
 def light_in_discs(
@@ -470,7 +469,7 @@ def light_in_discs(
     r0 = optics.r0 * (wavelength / optics.wavelength) ** 1.2
     seeing = wavelength * 1e-10 / min(r0, optics.diameter) / _ARCSEC
     grid = _Grid.of(optics, 1.0, wavelength, max(_DISC_PERIOD * farthest, _HALO_PERIOD * seeing)).of_disc(radius)
-    return np.stack([grid.at(own_north, own_west) for own_north, own_west in zip(north, west, strict=True)])
+    return np.stack([grid.at(*disc) for disc in zip(north, west, strict=True)])
 
 
 def _reach(
@@ -502,7 +501,7 @@ def _fewest_nodes(range_: tuple[float, float], of_one: Callable[[float], ndarray
         nodes = WavelengthNodes(np.linspace(*range_, n_piece + 1), _DEGREE)
         first = nodes.wavelength[: _DEGREE + 1]
         between = (first[1:] + first[:-1]) / 2
-        images, exact = (np.stack([of_one(float(own)) for own in places]) for places in (first, between))
+        images, exact = (np.stack([of_one(float(place)) for place in places]) for places in (first, between))
         found = np.einsum("bn,nyx->byx", nodes.shares(between, np)[:, : _DEGREE + 1], images)
         if n_piece == _MOST_PIECES or np.abs(found - exact).max() <= _BETWEEN_NODES * exact.max():
             return nodes
@@ -521,7 +520,7 @@ class _Grid(NamedTuple):
         """For images that repeat after a period (spaxels)."""
         metres = wavelength * 1e-10 / (pixel_scale * _ARCSEC)  # in the pupil plane, for one cycle per spaxel
         frequency = np.arange(int(optics.diameter / metres * period) + 1) / period
-        x, y = (metres * own for own in np.broadcast_arrays(frequency[None, :], frequency[:, None]))
+        x, y = (metres * axis for axis in np.broadcast_arrays(frequency[None, :], frequency[:, None]))
         first = optical_transfer(optics, wavelength, -x, y)  # columns go to the West
         if optics.ratio == 1.0:
             return _Grid(frequency, first, np.zeros((0, 0)))
@@ -530,7 +529,7 @@ class _Grid(NamedTuple):
 
     @property
     def weight(self) -> Float[ndarray, " f"]:
-        """Of each frequency: both signs."""
+        """Weight of each frequency: both signs."""
         return np.where(self.frequency == 0.0, 1.0, 2.0) * self.frequency[1]
 
     def enclosed(self, half: int) -> Float[ndarray, " size"]:
@@ -550,7 +549,7 @@ class _Grid(NamedTuple):
         return image - sine @ self.odd @ sine.T
 
     def of_disc(self, radius: float) -> "_Grid":
-        """The same for light within discs instead of that per square spaxel, without frequencies that do not matter."""
+        """The sum for light within discs instead of that per square spaxel, without frequencies that do not matter."""
         away = np.hypot(self.frequency[:, None], self.frequency[None, :])
         disc = np.full_like(away, np.pi * radius**2)
         disc.flat[1:] = radius * j1(2 * np.pi * radius * away.flat[1:]) / away.flat[1:]
@@ -563,7 +562,7 @@ class _Grid(NamedTuple):
 
     def at(self, y: Float[ndarray, " y"], x: Float[ndarray, " x"]) -> Float[ndarray, "y x"]:
         """The sum over frequencies at these places."""
-        rows, columns = (2 * np.pi * own[:, None] * self.frequency for own in (y, x))
+        rows, columns = (2 * np.pi * axis[:, None] * self.frequency for axis in (y, x))
         total = (np.cos(rows) * self.weight) @ self.even @ (np.cos(columns) * self.weight).T
         if not self.odd.size:
             return total

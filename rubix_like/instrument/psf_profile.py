@@ -75,9 +75,9 @@ class WavelengthNodes(eqx.Module):
             return namespace.ones((len(wavelength), 1), ends.dtype)
         piece = namespace.clip(namespace.searchsorted(ends, wavelength, side="right") - 1, 0, n_piece - 1)
         place = namespace.clip((wavelength - ends[piece]) / (ends[piece + 1] - ends[piece]), 0.0, 1.0)
-        own = _lagrange(place, self.degree, namespace)
+        polynomials = _lagrange(place, self.degree, namespace)
         node = namespace.arange(self.n_node, dtype=piece.dtype)[None, :] - self.degree * piece[:, None]
-        weights = namespace.take_along_axis(own, namespace.clip(node, 0, self.degree), axis=1)
+        weights = namespace.take_along_axis(polynomials, namespace.clip(node, 0, self.degree), axis=1)
         return namespace.where((node >= 0) & (node <= self.degree), weights, namespace.zeros_like(weights))
 
 
@@ -88,10 +88,10 @@ def _lobatto(degree: int) -> Float[ndarray, " node"]:
 
 def _lagrange(place: Float[Any, " wave"], degree: int, namespace: Any) -> Float[Any, "wave node"]:
     nodes, columns = _lobatto(degree), []
-    for number, own in enumerate(nodes):
+    for number, node in enumerate(nodes):
         others = np.delete(nodes, number)
         factors = place[:, None] - namespace.asarray(others, place.dtype)[None, :]
-        columns.append(namespace.prod(factors, axis=1) / float(np.prod(own - others)))
+        columns.append(namespace.prod(factors, axis=1) / float(np.prod(node - others)))
     return namespace.stack(columns, axis=1)
 
 
@@ -172,7 +172,8 @@ def _boxes(values: Array, axis: int, cells: int) -> Array:
 
 
 def sharpened(values: Any, axis: int, variance: Any, namespace: Any = jnp) -> Any:
-    """What the spread (w/2, 1 - w, w/2) of a variance w (cells^2, at most 1/4) makes `values` of; `TAPS` fewer cells.
+    """The values from which a spread (w/2, 1 - w, w/2) of a variance w (cells^2, at most 1/4) makes `values`; `TAPS`
+    fewer cells on each side.
 
     The inverse filter is z^|k| / sqrt(1 - 2 w), z = -w / (1 - w + sqrt(1 - 2 w)). For w = 1/4 it is the one that makes
     quadratic B-splines (the deposit tsc) interpolate (Unser, Aldroubi & Eden 1993, IEEE Trans. Signal Processing 41,

@@ -13,14 +13,24 @@ Needs `rubix-like ssp get bc03-lr` and `bc03-miles`, and matplotlib for the figu
 
 import argparse
 import copy
+import functools
+import itertools
 import json
-import resource
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+from measuring import by_peer, described, medians, peak_gb, peer_options, run_row, show, timed
+
+from rubix_like import Galaxy, Pipeline, Stars, load_config
+from rubix_like.engine import cost
+from rubix_like.forward.model import LIGHT_PASS, Group, PassInputs, finish
 
 CONFIG = {
     "ssp": {"library": "bc03-lr"},
@@ -42,11 +52,6 @@ LIBRARIES = ("bc03-lr", "bc03-miles")
 
 def disc(n_stars: int) -> Any:
     """An exponential disc with flat ages and log-flat metallicities, inclined by 60 degrees."""
-    import jax.numpy as jnp  # noqa: PLC0415  (the parent process needs no JAX)
-    import numpy as np  # noqa: PLC0415
-
-    from rubix_like import Galaxy, Stars  # noqa: PLC0415
-
     rng = np.random.default_rng(42)
     radius, angle = rng.gamma(2.0, 3.0, n_stars), rng.uniform(0, 2 * np.pi, n_stars)
     position = np.stack([radius * np.cos(angle), radius * np.sin(angle), rng.laplace(0.0, 0.3, n_stars)], axis=1)
@@ -65,29 +70,8 @@ def disc(n_stars: int) -> Any:
     return Galaxy(stars=stars)
 
 
-def timed(function: Any, repeat: int) -> tuple[float, float]:
-    """(first call, median of `repeat` further calls) in seconds."""
-    import jax  # noqa: PLC0415
-
-    times = []
-    for _ in range(repeat + 1):
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
-    return times[0], statistics.median(times[1:])
-
-
-def peak_gb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
 def measure(row: dict[str, Any]) -> dict[str, Any]:
     """One row in this process: plan, first call, run, its parts, gradient, peak memory."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-
-    from rubix_like import Pipeline, load_config  # noqa: PLC0415
-
     config = copy.deepcopy(CONFIG)
     for dotted, value in row["set"].items():
         section, key = dotted.split(".")
@@ -110,12 +94,6 @@ def measure(row: dict[str, Any]) -> dict[str, Any]:
 
 def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
     """Seconds to paint (the part that sees particles) and to project, and the bound on both."""
-    import functools  # noqa: PLC0415
-
-    import jax  # noqa: PLC0415
-
-    from rubix_like.forward.model import finish  # noqa: PLC0415
-
     tables, parameters, placed, _ = pipeline.arguments(galaxy)
     plan, painting = pipeline.plan, painting_of(pipeline)
     partial = jax.block_until_ready(painting(tables, parameters, placed.stars))
@@ -133,11 +111,6 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
 
 def painting_of(pipeline: Any) -> Any:
     """The compiled function from (tables, parameters, placed stars) to the sums over all stars."""
-    import jax  # noqa: PLC0415
-    from jax.sharding import PartitionSpec  # noqa: PLC0415
-
-    from rubix_like.forward.model import LIGHT_PASS, Group, PassInputs  # noqa: PLC0415
-
     whole, split, group = PartitionSpec(), PartitionSpec("data"), Group.of(pipeline.plan, pipeline.layout)
 
     def painted(tables: Any, parameters: Any, stars: Any) -> Any:
@@ -151,10 +124,6 @@ def bound(
     n_spaxel: int, n_node: int, rank: int, n_template: int, n_wave: int, n_stars: int, repeat: int
 ) -> dict[str, float]:
     """numpy's float32 matrix products of the same shapes, and the scatter of 16 numbers per star and nothing else."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-    import numpy as np  # noqa: PLC0415
-
     rng = np.random.default_rng(1)
     left = rng.random((rank, n_template), dtype=np.float32), rng.random((n_spaxel, n_node * rank), dtype=np.float32)
     right = (
@@ -182,55 +151,23 @@ def bound(
     return {"bound_products": products, "bound_scatter": scattered}
 
 
-def run_row(size: float, repeat: int, **row: Any) -> dict[str, Any]:
-    """`measure` in a process of its own; the reason where it failed."""
-    request = {"size": size, "repeat": repeat, "set": {}, **row}
-    done = subprocess.run(
-        [sys.executable, __file__, "--row", json.dumps(request)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        return {"failed": (done.stderr.splitlines() or ["killed"])[-1]}
-    return request | json.loads(done.stdout.splitlines()[-1])
-
-
-def peer(options: argparse.Namespace, size: float, method: str) -> dict[str, Any]:
-    command = [options.peer, options.peer_script, str(int(size)), "MUSE", "1", "--method", method]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """A Markdown table."""
-    print(f"\n### {title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for row in rows:
-        print(
-            "| " + " | ".join("-" if v is None else f"{v:.3g}" if isinstance(v, float) else str(v) for v in row) + " |"
-        )
-    sys.stdout.flush()
+def row_of(size: float, repeat: int, **row: Any) -> dict[str, Any]:
+    """`measure` in a process of its own."""
+    return run_row(__file__, {"size": size, "repeat": repeat, "set": {}, **row})
 
 
 def table_particles(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for library in LIBRARIES:
         for size in options.sizes:
-            basis = run_row(size, options.repeat, gradient=size <= 1e6, set={"ssp.library": library})
+            basis = row_of(size, options.repeat, gradient=size <= 1e6, set={"ssp.library": library})
             direct = {}
             if size <= options.direct_up_to:
                 changed = {"ssp.library": library, "engine.method": "direct"}
-                direct = run_row(size, options.repeat, gradient=size <= 1e4, set=changed)
+                direct = row_of(size, options.repeat, gradient=size <= 1e4, set=changed)
             rows.append({"library": library, "n_stars": size, "basis": basis, "direct": direct})
-    columns = [
-        "library",
-        "particles",
-        "rank",
-        "nodes",
-        "plan s",
-        "first call s",
-        "run s",
-        "value and gradient s",
-        "/ run",
-    ]
-    columns += ["peak GB", "with gradient", "direct s", "its gradient s", "direct / basis"]
+    columns = ["library", "particles", "rank", "nodes", "plan s", "first call s", "run s", "value and gradient s"]
+    columns += ["/ run", "peak GB", "with gradient", "direct s", "its gradient s", "direct / basis"]
     table = []
     for row in rows:
         b, d = row["basis"], row["direct"]
@@ -246,41 +183,25 @@ def table_particles(options: argparse.Namespace) -> list[dict[str, Any]]:
 def table_bound(options: argparse.Namespace) -> list[dict[str, Any]]:
     sizes = [size for size in options.sizes if size >= 1e5]
     rows = [
-        run_row(size, options.repeat, parts=True, set={"ssp.library": library})
-        for library in LIBRARIES
-        for size in sizes
+        row_of(size, options.repeat, parts=True, set={"ssp.library": library})
+        for library, size in itertools.product(LIBRARIES, sizes)
     ]
     table = []
     for row in rows:
         best = row["bound_products"] + row["bound_scatter"]
         cells = [row["set"]["ssp.library"], f"{row['size']:.0e}", row["paint"], row["project"], row["run"]]
         table.append([*cells, row["bound_products"], row["bound_scatter"], best, best / row["run"]])
-    columns = [
-        "library",
-        "particles",
-        "paint s",
-        "project s",
-        "run s",
-        "sgemm s",
-        "scatter s",
-        "bound s",
-        "bound / run",
-    ]
+    columns = ["library", "particles", "paint s", "project s", "run s", "sgemm s", "scatter s", "bound s"]
+    columns.append("bound / run")
     show("Against the bound: numpy's sgemm of the same shapes and the bare scatter", columns, table)
     return rows
 
 
 def compare_pieces(row: dict[str, Any]) -> dict[str, Any]:
     """Processor seconds with every particle added, and with those outside the field passed over, run in turn."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-
-    from rubix_like import Pipeline, load_config  # noqa: PLC0415
-    from rubix_like.engine import cost  # noqa: PLC0415
-
     config = copy.deepcopy(CONFIG)
     config["engine"]["deposit"] = row["deposit"]
-    galaxy, here, compiled = disc(int(row["size"])), cost.rates_here(), {}
+    galaxy, here, calls = disc(int(row["size"])), cost.rates_here(), {}
     for passes_over in (False, True):
         cost.RATES[jax.default_backend()] = here._replace(passes_over=passes_over)
         jax.clear_caches()
@@ -292,19 +213,14 @@ def compare_pieces(row: dict[str, Any]) -> dict[str, Any]:
         def loss(galaxy: Any, cube: Any = cube) -> Any:
             return jnp.sum(cube(galaxy) ** 2)
 
-        compiled["run", passes_over] = jax.jit(cube).lower(galaxy).compile()
-        compiled["gradient", passes_over] = jax.jit(jax.value_and_grad(loss)).lower(galaxy).compile()
-    times: dict[Any, list[float]] = {key: [] for key in compiled}
-    for _ in range(row["repeat"] + 1):
-        for key, function in compiled.items():
-            start = time.process_time()
-            jax.block_until_ready(function(galaxy))
-            times[key].append(time.process_time() - start)
-    return {f"{name}, {over}": statistics.median(own[1:]) for (name, over), own in times.items()}
+        for name, function in (("run", cube), ("gradient", jax.value_and_grad(loss))):
+            compiled = jax.jit(function).lower(galaxy).compile()
+            calls[f"{name}, {passes_over}"] = functools.partial(compiled, galaxy)
+    return medians(calls, row["repeat"])
 
 
 def table_pieces(options: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = [run_row(1e6, options.repeat, compare="pieces", deposit=deposit) for deposit in ("nearest", "tsc")]
+    rows = [row_of(1e6, options.repeat, compare="pieces", deposit=deposit) for deposit in ("nearest", "tsc")]
     keys = [f"{name}, {over}" for name in ("run", "gradient") for over in (False, True)]
     table = []
     for row in rows:
@@ -321,27 +237,23 @@ def table_wavelengths(options: argparse.Namespace) -> list[dict[str, Any]]:
     for n_wave in (500, 1000, 2000, 4000, 8000):
         wavelength = {"start": 4700.15, "stop": 4700.15 + 4650.0, "step": 4650.0 / (n_wave - 1)}
         changed = {"ssp.library": "bc03-miles", "instrument.wavelength": wavelength}
-        rows.append(run_row(1e6, options.repeat, parts=True, set=changed))
+        rows.append(row_of(1e6, options.repeat, parts=True, set=changed))
     keys = ("n_wave", "basis_rank", "basis_velocity_nodes", "paint", "project", "run", "peak_gb")
     columns = ["bins", "rank", "nodes", "paint s", "project s", "run s", "peak GB"]
-    show(
-        "Wavelengths (1e6 particles, bc03-miles, the same range)", columns, [[row.get(k) for k in keys] for row in rows]
-    )
+    table = [[row.get(key) for key in keys] for row in rows]
+    show("Wavelengths (1e6 particles, bc03-miles, the same range)", columns, table)
     return rows
 
 
 def table_spaxels(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for side in (10, 25, 50, 100, 300):
-        rows.append(run_row(1e6, min(options.repeat, 3), parts=side <= 100, set={"instrument.fov": 0.2 * side}))
+        rows.append(row_of(1e6, min(options.repeat, 3), parts=side <= 100, set={"instrument.fov": 0.2 * side}))
         rows[-1]["side"] = side
     keys = ("basis_rank", "basis_velocity_nodes", "paint", "project", "run", "peak_gb")
     table = [[f"{row['side']} x {row['side']}", *(row.get(k) for k in keys)] for row in rows]
-    show(
-        "Spaxels (1e6 particles, bc03-lr, 3721 bins)",
-        ["spaxels", "rank", "nodes", "paint s", "project s", "run s", "peak GB"],
-        table,
-    )
+    columns = ["spaxels", "rank", "nodes", "paint s", "project s", "run s", "peak GB"]
+    show("Spaxels (1e6 particles, bc03-lr, 3721 bins)", columns, table)
     return rows
 
 
@@ -349,20 +261,11 @@ def table_tolerance(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for tolerance in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
         changed = {"ssp.library": "bc03-miles", "engine.tolerance": tolerance}
-        rows.append(run_row(1e6, options.repeat, parts=True, set=changed) | {"tolerance": tolerance})
+        rows.append(row_of(1e6, options.repeat, parts=True, set=changed) | {"tolerance": tolerance})
     keys = ("tolerance", "basis_rank", "basis_velocity_nodes", "basis_velocity_step", "basis_spectrum_error")
     keys += ("basis_local_error", "paint", "project", "run")
-    columns = [
-        "tolerance",
-        "rank",
-        "nodes",
-        "step km/s",
-        "error of a spectrum",
-        "of one bin",
-        "paint s",
-        "project s",
-        "run s",
-    ]
+    columns = ["tolerance", "rank", "nodes", "step km/s", "error of a spectrum", "of one bin"]
+    columns += ["paint s", "project s", "run s"]
     show("Tolerance, rank (1e6 particles, bc03-miles)", columns, [[row.get(k) for k in keys] for row in rows])
     return rows
 
@@ -375,7 +278,7 @@ def table_peer(options: argparse.Namespace) -> list[dict[str, Any]]:
         pairs: dict[str, list[tuple[float, float, float]]] = {"linear": [], "cubic": []}
         for _ in range(options.pairs):
             for method, own in pairs.items():
-                mine, theirs = run_row(size, 1)["run"], peer(options, size, method)
+                mine, theirs = row_of(size, 1)["run"], by_peer(options, size, "1", "--method", method)
                 own.append((mine, theirs["run_median_s"], theirs["peak_rss_gb"]))
                 print(json.dumps({"size": size, "method": method, "pair": own[-1]}), file=sys.stderr, flush=True)
         for method, own in pairs.items():
@@ -401,7 +304,7 @@ TABLES = {
 
 def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Time against particles for both methods and RUBIX, and against bins and spaxels."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415 (an optional extra)
 
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     by_stars, by_bins, by_spaxels = figure.subplots(1, 3)
@@ -429,17 +332,16 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
     parser.add_argument("--sizes", nargs="+", type=float, default=[1e3, 1e4, 1e5, 1e6, 1e7])
     parser.add_argument("--peer-sizes", nargs="+", type=float, default=[1e4, 1e5, 1e6])
     parser.add_argument("--direct-up-to", type=float, default=1e4)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--peer", help="python of an environment with RUBIX")
-    parser.add_argument("--peer-script", help="script that times RUBIX")
+    peer_options(parser)
     parser.add_argument(
-        "--results", type=Path, default=Path("benchmarks.json"), help="all figures; merged with what is there"
+        "--results", type=Path, default=Path("benchmarks.json"), help="all figures; merged with its own"
     )
     parser.add_argument("--figure", type=Path, help="picture to draw from the results, e.g. docs/benchmarks.svg")
     parser.add_argument("--row", help=argparse.SUPPRESS)

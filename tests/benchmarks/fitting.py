@@ -18,14 +18,20 @@ import itertools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from engine import CONFIG, disc, peak_gb, show
+import jax
+import jax.numpy as jnp
+from engine import CONFIG, disc
+from measuring import by_peer, described, peak_gb, peer_options, run_row, show
+
+from rubix_like import Galaxy, Pipeline, load_config, log_posterior, run
+from rubix_like.inference.posterior.posterior import jacobian, normal_equations
+from rubix_like.inference.search.search import search
 
 PRIORS = {
     "observation.inclination": {"normal": [50, 10]},
@@ -48,8 +54,6 @@ TRUTH = {"inclination": 55.0, "position_angle": 25.0, "offset": [0.1, -0.1], "ve
 
 def timed(function: Any, repeat: int) -> dict[str, float]:
     """Seconds of the first call, and of the median of further ones with their processor time."""
-    import jax  # noqa: PLC0415  (the parent process needs no JAX)
-
     times = []
     for _ in range(repeat + 1):
         start, before = time.perf_counter(), sum(os.times()[:2])
@@ -64,11 +68,6 @@ def timed(function: Any, repeat: int) -> dict[str, float]:
 
 def measure_gradient(row: dict[str, Any]) -> dict[str, Any]:
     """chi^2 of a disc's cube against one that is 1 % brighter, and its gradient by every star's properties."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-
-    from rubix_like import Galaxy, Pipeline, load_config  # noqa: PLC0415
-
     galaxy = disc(int(row["size"]))
     pipeline = Pipeline.from_config(load_config(CONFIG), galaxy)
     data = 1.01 * pipeline(galaxy).flux
@@ -95,12 +94,6 @@ def settings(row: dict[str, Any]) -> dict[str, Any]:
 
 def pose_fit(row: dict[str, Any], folder: Path, settings_of_fit: dict[str, Any]) -> Any:
     """The posterior of a fit to a noisy cube of the same galaxy, seen differently."""
-    from rubix_like import (  # noqa: PLC0415
-        load_config,
-        log_posterior,
-        run,
-    )
-
     config = settings(row)
     seen = copy.deepcopy(config)
     seen["observation"] |= TRUTH
@@ -111,11 +104,6 @@ def pose_fit(row: dict[str, Any], folder: Path, settings_of_fit: dict[str, Any])
 
 def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
     """Residuals alone, loss and gradient in reverse mode, and the Jacobian: in turn, or all columns at once."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-
-    from rubix_like.inference.posterior.posterior import jacobian, normal_equations  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory() as folder:
         posterior = pose_fit(row, Path(folder), {}).posterior
     ways = {
@@ -132,8 +120,6 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
 
 def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
     """Planning, the choice of a start, the first step with its compilation, the other steps, and everything."""
-    from rubix_like.inference.search.search import search  # noqa: PLC0415
-
     begin, before = time.perf_counter(), sum(os.times()[:2])
     with tempfile.TemporaryDirectory() as folder:
         problem = pose_fit(row, Path(folder), {"starts": 1})
@@ -159,31 +145,14 @@ def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
 MEASURES = {"gradient": measure_gradient, "jacobian": measure_jacobian, "fit": measure_fit}
 
 
-def run_row(measure: str, **row: Any) -> dict[str, Any]:
-    """A row in a process of its own; the reason where it failed."""
-    request = {"measure": measure, **row}
-    command = [sys.executable, __file__, "--row", json.dumps(request)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return request | {"failed": (done.stderr.splitlines() or ["killed"])[-1]}
-    return request | json.loads(done.stdout.splitlines()[-1])
-
-
-def peer(options: argparse.Namespace, size: float) -> dict[str, Any]:
-    """RUBIX's value and gradient, as its script prints it."""
-    command = [options.peer, options.peer_script, str(int(size)), "MUSE", str(options.repeat), "--mode", "grad"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return json.loads(lines[-1]) if lines else {"error": "killed"}
-
-
 def table_gradient(options: argparse.Namespace) -> None:
     table = []
     for size in options.sizes:
         pairs = []
         for _ in range(options.pairs):
-            mine = run_row("gradient", size=size, repeat=options.repeat)
-            theirs = {} if options.peer is None or size > options.peer_up_to else peer(options, size)
+            mine = run_row(__file__, {"measure": "gradient", "size": size, "repeat": options.repeat})
+            with_peer = options.peer is not None and size <= options.peer_up_to
+            theirs = by_peer(options, size, str(options.repeat), "--mode", "grad") if with_peer else {}
             pairs.append((mine, theirs))
             print(json.dumps(pairs[-1]), file=sys.stderr, flush=True)
         own = {key: statistics.median(mine[key] for mine, _ in pairs) for key in ("run", "processor", "peak_gb")}
@@ -200,7 +169,8 @@ def table_jacobian(options: argparse.Namespace) -> None:
     table = []
     for n_wave in options.bins:
         for way in ("residuals", "gradient", "in turn", "at once", "normal equations"):
-            row = run_row("jacobian", size=1e5, n_wave=n_wave, way=way, repeat=options.repeat)
+            row = {"measure": "jacobian", "size": 1e5, "n_wave": n_wave, "way": way, "repeat": options.repeat}
+            row = run_row(__file__, row)
             print(json.dumps(row), file=sys.stderr, flush=True)
             table.append([n_wave, way, *(row.get(key) for key in ("first", "run", "processor", "peak_gb"))])
     columns = ["bins", "what", "first call s", "s", "processor s", "peak GB"]
@@ -211,7 +181,7 @@ def table_fit(options: argparse.Namespace) -> None:
     keys = ("plan", "choose", "first", "step", "n_step", "run", "processor", "peak_gb", "reason")
     table = []
     for n_wave in options.bins:
-        row = run_row("fit", size=1e5, n_wave=n_wave)
+        row = run_row(__file__, {"measure": "fit", "size": 1e5, "n_wave": n_wave})
         print(json.dumps(row), file=sys.stderr, flush=True)
         table.append([n_wave, *(row.get(key) for key in keys)])
     columns = ["bins", "mock and plan s", "choice of a start s", "first step s", "step s", "steps"]
@@ -223,14 +193,13 @@ TABLES = {"gradient": table_gradient, "jacobian": table_jacobian, "fit": table_f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
     parser.add_argument("--sizes", nargs="+", type=float, default=[1e3, 1e4, 1e5])
     parser.add_argument("--bins", nargs="+", type=int, default=[1000, 3721])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--peer", help="python of an environment with RUBIX")
-    parser.add_argument("--peer-script", help="script that times RUBIX")
+    peer_options(parser)
     parser.add_argument("--peer-up-to", type=float, default=1e4, help="more particles than this are ours alone")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()

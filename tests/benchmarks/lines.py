@@ -7,12 +7,12 @@ All pipelines are compiled first, then called in turn in one process; times are 
 """
 
 import argparse
+import functools
 import statistics
-import time
 from typing import Any
 
-import jax
 import numpy as np
+from measuring import head, in_turns
 
 import rubix_like as rl
 
@@ -61,18 +61,12 @@ def main() -> None:
     parser.add_argument("--size", type=float, default=1e6, help="young stars, and gas particles")
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    own, calls, times = galaxy(int(options.size)), {}, {name: [] for name in CASES}
+    particles, calls = galaxy(int(options.size)), {}
     for name, changes in CASES.items():
-        pipeline = rl.Pipeline.from_config(rl.load_config(CONFIG | changes), own)
-        arguments, compiled = pipeline.arguments(own), pipeline.lower(own).compile()
-        calls[name] = lambda compiled=compiled, arguments=arguments: jax.block_until_ready(compiled(*arguments))
-        calls[name]()
-    for _ in range(options.repeat):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            times[name].append(time.process_time() - start)
-    print("| pipeline | processor s | beside the stars |\n|---|---|---|")
+        pipeline = rl.Pipeline.from_config(rl.load_config(CONFIG | changes), particles)
+        calls[name] = functools.partial(pipeline.lower(particles).compile(), *pipeline.arguments(particles))
+    times = in_turns(calls, options.repeat)
+    print(head("pipeline", "processor s", "beside the stars"))
     stars = statistics.median(times["stellar"])
     for name, each in times.items():
         beside = [own - star * name.startswith("nebular") for own, star in zip(each, times["stellar"], strict=True)]

@@ -23,7 +23,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine import CONFIG, disc, peak_gb, show
+import jax
+from engine import CONFIG, disc
+from measuring import peak_gb, records, show
+
+from rubix_like import Pipeline, load_config
+from rubix_like.engine.cost import rates_here
+from rubix_like.engine.source_planning import OnBins, basis_size
+from rubix_like.extend import make_setup, resolve, take_census
 
 LIBRARIES = ("popstar", "bc03-lr", "bc03-miles")
 PRECISIONS = ("float32", "float64")
@@ -43,8 +50,6 @@ CLEAR = 3.0
 
 
 def configuration(group: dict[str, Any], method: str) -> Any:
-    from rubix_like import load_config  # noqa: PLC0415  (the parent process needs no JAX)
-
     config = copy.deepcopy(CONFIG)
     config["ssp"] = {"library": group["library"]}
     config["instrument"]["fov"] = 0.2 * group["side"]
@@ -54,20 +59,12 @@ def configuration(group: dict[str, Any], method: str) -> Any:
 
 def planned(config: Any, galaxy: Any) -> Any:
     """What a run knows before painters are built, and its stars' plan."""
-    from rubix_like.extend import (  # noqa: PLC0415
-        make_setup,
-        resolve,
-        take_census,
-    )
-
     resolved = resolve(config)
     return make_setup(config, resolved, take_census(config, resolved, [galaxy]))
 
 
 def decided(group: dict[str, Any], galaxy: Any) -> dict[str, Any]:
     """The method that `auto` takes, why, and the sizes that it goes by."""
-    from rubix_like.engine.source_planning import basis_size  # noqa: PLC0415
-
     setup = planned(configuration(group, "auto"), galaxy)
     plan = setup.sources["stars"]
     size = basis_size(setup.library.templates(), plan.spread, setup.config.engine.tolerance)
@@ -77,9 +74,6 @@ def decided(group: dict[str, Any], galaxy: Any) -> dict[str, Any]:
 
 def direct_seconds(group: dict[str, Any], size: float) -> float:
     """What `direct` takes for so many particles, by its rates."""
-    from rubix_like.engine.cost import rates_here  # noqa: PLC0415
-    from rubix_like.engine.source_planning import OnBins  # noqa: PLC0415
-
     spread = planned(configuration(group, "direct"), disc(100)).sources["stars"].spread
     rates, bins = rates_here(), OnBins.of_spectra(spread)
     return size * (bins.n_fine * rates.direct_value + bins.n_rest * rates.rest_value)
@@ -87,10 +81,6 @@ def direct_seconds(group: dict[str, Any], size: float) -> float:
 
 def timed(group: dict[str, Any], galaxy: Any, pairs: int) -> dict[str, Any]:
     """Processor and wall seconds of both methods, in alternating calls."""
-    import jax  # noqa: PLC0415
-
-    from rubix_like import Pipeline  # noqa: PLC0415
-
     pipelines = {method: Pipeline.from_config(configuration(group, method), galaxy) for method in METHODS}
     times: dict[str, list[tuple[float, float]]] = {method: [] for method in METHODS}
     for number in range(pairs + 1):
@@ -113,8 +103,6 @@ def timed(group: dict[str, Any], galaxy: Any, pairs: int) -> dict[str, Any]:
 
 def measure(group: dict[str, Any], known: dict[str, Any], pairs: int) -> None:
     """Prints a JSON line for each size of a group: a library, a precision and a side."""
-    import jax  # noqa: PLC0415
-
     jax.config.update("jax_enable_x64", group["precision"] == "float64")
     for size in group["sizes"]:
         cell = {"library": group["library"], "precision": group["precision"], "side": group["side"], "size": size}
@@ -143,8 +131,7 @@ def run_group(group: dict[str, Any], known: dict[str, Any], options: argparse.Na
 
 def results_of(path: Path) -> dict[str, dict[str, Any]]:
     """The last line of each cell."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {name_of(cell): cell for cell in map(json.loads, lines)}
+    return {name_of(cell): cell for cell in records(path)}
 
 
 def table(cells: list[dict[str, Any]]) -> None:
@@ -159,11 +146,8 @@ def table(cells: list[dict[str, Any]]) -> None:
         }
         rows.append([library, precision, f"{side} x {side}", *(entry(own.get(size)) for size in sizes)])
         wrong += [cell for cell in own.values() if not is_right(cell)]
-    show(
-        "processor seconds: basis, direct, what auto takes",
-        ["library", "precision", "spaxels"] + [f"{size:.0e}" for size in sizes],
-        rows,
-    )
+    columns = ["library", "precision", "spaxels", *(f"{size:.0e}" for size in sizes)]
+    show("processor seconds: basis, direct, what auto takes", columns, rows)
     worst = max(cells, key=ratio)
     print(f"\n{len(cells)} cells, {len(wrong)} wrong: {', '.join(map(name_of, wrong)) or 'none'}")
     print(f"largest ratio to the faster method: {ratio(worst):.2f} ({name_of(worst)})")

@@ -11,9 +11,8 @@ memory. The galaxy and the instrument are those of `engine.py`; needs `rubix-lik
 
 import argparse
 import copy
+import functools
 import json
-import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from engine import CONFIG, disc
 from jax import lax
+from measuring import head, medians, peak_gb
 
 from rubix_like import Pipeline, load_config
 from rubix_like.instrument import blur
@@ -35,17 +35,10 @@ FIELDS = ((25, 3), (25, 10), (25, 35), (100, 6), (100, 35), (300, 6), (300, 35))
 N_IMAGES = 64
 
 
-def medians(ways, repeat):
-    """Median seconds of each (function, arguments)."""
-    compiled = {name: (jax.jit(function), arguments) for name, (function, arguments) in ways.items()}
-    times = {name: [] for name in ways}
-    for turn in range(repeat + 1):
-        for name, (function, arguments) in compiled.items():
-            start = time.perf_counter()
-            jax.block_until_ready(function(*arguments))
-            if turn:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+def wall_of(ways, repeat):
+    """Median seconds of each (function, *arguments), compiled."""
+    calls = {name: functools.partial(jax.jit(function), *arguments) for name, (function, *arguments) in ways.items()}
+    return medians(calls, repeat, time.perf_counter)
 
 
 def by_fft(images, psf):
@@ -58,30 +51,27 @@ def by_fft(images, psf):
 
 def kinds(repeat):
     """Milliseconds per image of each way, and which one the rule takes."""
-    print("| field | PSF | shifted sums | FFT | the rule takes | Gaussian: bands |\n|---|---|---|---|---|---|")
+    print(head("field", "PSF", "shifted sums", "FFT", "the rule takes", "Gaussian: bands"))
     rng = np.random.default_rng(1)
     for n, reach in FIELDS:
         side = n + 2 * reach
         images = jnp.asarray(rng.random((side, side, N_IMAGES), dtype=np.float32))
         psf = moffat_image(jnp.float32(3.0), jnp.float32(2.5), reach)
         weights = ((jnp.float32(1.0), gaussian_weights(jnp.float32(reach / 3.72), reach)),)
-        ways = {"fft": (by_fft, (images, psf)), "bands": (blur.blur_separable, (images, weights))}
+        ways = {"fft": (by_fft, images, psf), "bands": (blur.blur_separable, images, weights)}
         if n**2 * (2 * reach + 1) ** 2 < 2e8:
-            ways["shifts"] = (blur._by_shifts, (images, psf))
-        ways["rule"] = (blur.blur, (images, psf))
-        found = {name: 1e3 * seconds / N_IMAGES for name, seconds in medians(ways, repeat).items()}
+            ways["shifts"] = (blur._by_shifts, images, psf)
+        ways["rule"] = (blur.blur, images, psf)
+        found = {name: 1e3 * seconds / N_IMAGES for name, seconds in wall_of(ways, repeat).items()}
         shifts = f"{found['shifts']:.3f}" if "shifts" in found else "-"
         width = 2 * reach + 1
-        print(
-            f"| {n} x {n} | {width} x {width} | {shifts} | {found['fft']:.3f} | {found['rule']:.3f} | "
-            f"{found['bands']:.3f} |",
-            flush=True,
-        )
+        numbers = f"{shifts} | {found['fft']:.3f} | {found['rule']:.3f} | {found['bands']:.3f}"
+        print(f"| {n} x {n} | {width} x {width} | {numbers} |", flush=True)
 
 
 def order(repeat):
     """Seconds for PSF and projection of a field, in both orders."""
-    print("\n| field | coefficients x bins | before projection | after it | ratio |\n|---|---|---|---|---|")
+    print("\n" + head("field", "coefficients x bins", "before projection", "after it", "ratio"))
     rng = np.random.default_rng(2)
     for n, reach, columns, n_wave in ((25, 10, 1000, 3721), (25, 35, 1000, 3721), (75, 35, 1000, 3721)):
         side = n + 2 * reach
@@ -93,15 +83,12 @@ def order(repeat):
             return jnp.matmul(images, matrix, precision=lax.Precision.HIGHEST)
 
         ways = {
-            "before": (lambda painted, psf: project(blur.blur(painted, psf)), (painted, psf)),
-            "after": (lambda painted, psf: blur.blur(project(painted), psf), (painted, psf)),
+            "before": (lambda painted, psf: project(blur.blur(painted, psf)), painted, psf),
+            "after": (lambda painted, psf: blur.blur(project(painted), psf), painted, psf),
         }
-        found = medians(ways, repeat)
-        print(
-            f"| {n} x {n}, reach {reach} | {columns} x {n_wave} | {found['before']:.2f} s | {found['after']:.2f} s | "
-            f"{found['after'] / found['before']:.1f} |",
-            flush=True,
-        )
+        found = wall_of(ways, repeat)
+        numbers = f"{found['before']:.2f} s | {found['after']:.2f} s | {found['after'] / found['before']:.1f}"
+        print(f"| {n} x {n}, reach {reach} | {columns} x {n_wave} | {numbers} |", flush=True)
 
 
 PSFS = {
@@ -133,30 +120,21 @@ def cubes(options):
     galaxy = disc(int(options.size))
     names = list(PSFS) if options.one is None else [options.one]
     pipelines = {name: pipeline_of(name, galaxy, options) for name in names}
-    times = {name: [] for name in names}
-    for turn in range((options.repeat if options.one is None else 1) + 1):
-        for name, pipeline in pipelines.items():
-            start = time.process_time()
-            jax.block_until_ready(pipeline(galaxy).flux)
-            if turn:
-                times[name].append(time.process_time() - start)
+    calls = {name: lambda pipeline=pipeline: pipeline(galaxy).flux for name, pipeline in pipelines.items()}
+    found = medians(calls, options.repeat if options.one is None else 1)
     if options.one is not None:
-        print(json.dumps({"gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}))
+        print(json.dumps({"gb": peak_gb()}))
         return
     n_wave = pipelines["none"].plan.n_wave
     print(f"\n{options.size:g} stars, {options.side} x {options.side} x {n_wave}, {options.library}, method basis\n")
-    print("| PSF | images convolved | processor s | ratio | error | peak GB |\n|---|---|---|---|---|---|")
+    print(head("PSF", "images convolved", "processor s", "ratio", "error", "peak GB"))
     for name, pipeline in pipelines.items():
         coefficients = pipeline.tables.paint[0].painter.coefficient_map
-        n_image = 0 if name == "none" else sum(getattr(coefficients, "sizes", (coefficients.n_coefficient,)))
+        n_image = 0 if name == "none" else sum(coefficients.sizes)
         error = pipeline.frame.meta.get("basis_psf_error")
-        seconds, alone = statistics.median(times[name]), statistics.median(times["none"])
-        gb = f"{peak(name, options):.1f}" if options.peak else "-"
-        print(
-            f"| {name} | {n_image} | {seconds:.3g} | {seconds / alone:.2f} | "
-            f"{'-' if error is None else f'{error:.1e}'} | {gb} |",
-            flush=True,
-        )
+        gb, stated = f"{peak(name, options):.1f}" if options.peak else "-", "-" if error is None else f"{error:.1e}"
+        ratio = found[name] / found["none"]
+        print(f"| {name} | {n_image} | {found[name]:.3g} | {ratio:.2f} | {stated} | {gb} |", flush=True)
 
 
 def main():

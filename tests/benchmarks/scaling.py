@@ -15,6 +15,7 @@ jax.distributed. The cost model is in `scaling_model.py`.
 import argparse
 import copy
 import dataclasses
+import functools
 import json
 import os
 import socket
@@ -26,8 +27,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine import disc, show
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+from engine import disc
+from jax.sharding import PartitionSpec
+from measuring import described, show
 from scaling_model import Sizes, fitted, show_fit, show_prediction
+
+from rubix_like import Galaxy, Pipeline, load_config, load_galaxy, make_mesh, particle_shardings
 
 CONFIG = {
     "ssp": {"library": "popstar"},
@@ -70,16 +79,6 @@ def configured(row: dict[str, Any]) -> dict[str, Any]:
 
 def planned(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     """(pipeline, what its compiled function takes); over several processes, each places its own slab."""
-    import jax  # noqa: PLC0415  (the parent process needs no JAX)
-    import numpy as np  # noqa: PLC0415
-
-    from rubix_like import (  # noqa: PLC0415
-        Galaxy,
-        Pipeline,
-        load_config,
-        particle_shardings,
-    )
-
     galaxy = disc(row["size"])
     pipeline = Pipeline.from_config(load_config(configured(row)), galaxy)
     if jax.process_count() == 1:
@@ -152,8 +151,6 @@ def prepare(row: dict[str, Any]) -> Prepared:
 
 def measure_group(rows: list[dict[str, Any]], repeat: int) -> list[dict[str, Any]]:
     """All rows in this process, taking turns; without runs where `repeat` is 0."""
-    import jax  # noqa: PLC0415
-
     prepared = [prepare(row) for row in rows]
     for turn in range(repeat + 1 if repeat else 0):
         for own in prepared:
@@ -171,20 +168,11 @@ def measure_group(rows: list[dict[str, Any]], repeat: int) -> list[dict[str, Any
 
 def sums_over_processes(sizes: list[int], repeat: int) -> list[dict[str, Any]]:
     """Seconds to add up an array of float32 over the processes, by its bytes."""
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-    from jax.sharding import PartitionSpec  # noqa: PLC0415
-
-    from rubix_like import make_mesh  # noqa: PLC0415
-
     found = []
     for size in sizes:
         each = PartitionSpec("data")
-        add = jax.jit(
-            jax.shard_map(
-                lambda own: jax.lax.psum(own, "data"), mesh=make_mesh(), in_specs=each, out_specs=PartitionSpec()
-            )
-        )
+        psum = functools.partial(jax.lax.psum, axis_name="data")
+        add = jax.jit(jax.shard_map(psum, mesh=make_mesh(), in_specs=each, out_specs=PartitionSpec()))
         sharding = jax.NamedSharding(make_mesh(), each)
         whole = jax.make_array_from_process_local_data(sharding, jnp.ones(size // 4, jnp.float32))
         times = []
@@ -198,11 +186,6 @@ def sums_over_processes(sizes: list[int], repeat: int) -> list[dict[str, Any]]:
 
 def file_times(size: int, repeat: int) -> list[dict[str, Any]]:
     """Reading a table of `size` stars in HDF5 (80 bytes each in float64, without compression), writing a cube."""
-    import h5py  # noqa: PLC0415
-    import numpy as np  # noqa: PLC0415
-
-    from rubix_like import Pipeline, load_config, load_galaxy  # noqa: PLC0415
-
     few = {"method": "basis", "size": 64, "data": 1, "side": 50}
     cube = Pipeline.from_config(load_config(configured(few)), disc(64))(disc(64))
     with tempfile.TemporaryDirectory() as folder:
@@ -242,10 +225,6 @@ def file_times(size: int, repeat: int) -> list[dict[str, Any]]:
 
 def worker(request: dict[str, Any]) -> None:
     """One process of a measurement: sets JAX up and prints one JSON line."""
-    if "cores" in request:
-        cores = sorted(os.sched_getaffinity(0), reverse=os.getpid() % 2 == 1)
-        os.sched_setaffinity(0, cores[: request["cores"]])
-    import jax  # noqa: PLC0415
 
     if "processes" in request:
         jax.config.update("jax_num_cpu_devices", 1)
@@ -265,6 +244,9 @@ def worker(request: dict[str, Any]) -> None:
 def started(request: dict[str, Any]) -> "subprocess.Popen[str]":
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, __file__, "--worker", json.dumps(request)]
+    if "cores" in request:  # for threads that begin as modules are imported, too
+        cores = sorted(os.sched_getaffinity(0))[: request["cores"]]
+        command = ["taskset", "--cpu-list", ",".join(map(str, cores)), *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -449,7 +431,7 @@ def show_all(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
     parser.add_argument("--methods", nargs="+", choices=tuple(PER_METHOD), default=list(PER_METHOD))
     parser.add_argument("--repeat", type=int, default=5)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine import show
+from measuring import show
 from scipy.optimize import nnls
 
 MEASURED = Path(__file__).with_name("scaling.json")

@@ -6,12 +6,10 @@ by MUSE.
 """
 
 import argparse
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
-import jax
+from measuring import head, medians
 
 import rubix_like as rl
 
@@ -33,15 +31,8 @@ def measure(settings: dict[str, Any], pairs: int) -> dict[str, float | str]:
     every = {deposit: settings | {"engine": {"deposit": deposit}} for deposit in DEPOSITS}
     galaxies = {deposit: rl.load_galaxy(own) for deposit, own in every.items()}
     pipelines = {deposit: rl.Pipeline.from_config(own, galaxies[deposit]) for deposit, own in every.items()}
-    times: dict[str, list[float]] = {deposit: [] for deposit in DEPOSITS}
-    for number in range(pairs + 1):
-        for deposit, pipeline in pipelines.items():
-            start = time.process_time()
-            jax.block_until_ready(pipeline(galaxies[deposit]).flux)
-            if number:
-                times[deposit].append(time.process_time() - start)
-    found: dict[str, float | str] = {deposit: statistics.median(own) for deposit, own in times.items()}
-    return found | {"method": pipelines["smoothed"].plan.method}
+    calls = {deposit: lambda deposit=deposit: pipelines[deposit](galaxies[deposit]).flux for deposit in DEPOSITS}
+    return medians(calls, pairs) | {"method": pipelines["smoothed"].plan.method}
 
 
 def main() -> None:
@@ -52,7 +43,7 @@ def main() -> None:
     cases = {"nirspec_prism, 2000 synthetic stars": PRISM}
     if options.galaxy is not None:
         cases[f"muse, {options.galaxy.name}"] = MUSE | {"galaxy": {"path": str(options.galaxy.resolve())}}
-    print("| case | nearest | smoothed | method |\n|---|---|---|---|")
+    print(head("case", "nearest", "smoothed", "method"))
     for name, settings in cases.items():
         found = measure(settings, options.pairs)
         print(f"| {name} | {found['nearest']:.2g} | {found['smoothed']:.2g} | {found['method']} |", flush=True)

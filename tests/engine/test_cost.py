@@ -1,5 +1,7 @@
 """Which method `auto` takes for which work, by the rates of a platform."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from rubix_like.engine.source_planning import choose_method
 
 CPU = RATES["cpu"]
 BC03_LR, BC03_MILES, POPSTAR = BasisSize(32, 130.0), BasisSize(88, 27.0), BasisSize(48, 140.0)
-N_REST = {BC03_LR: 250, BC03_MILES: 4500, POPSTAR: 250}
+DUSTY = BasisSize(192, 27.0, n_own=136, n_factor=6)
+N_REST = {BC03_LR: 250, BC03_MILES: 4500, POPSTAR: 250, DUSTY: 4500}
 
 
 def work_of(n_particle, side, size, **changes):
@@ -95,26 +98,18 @@ def test_what_makes_basis_dearer_makes_it_direct():
     assert chosen(plain).method == "basis"
     assert chosen(plain._replace(size=BasisSize(320, 13.0))).method == "direct"
     assert chosen(work_of(500, 100, BC03_LR), fastest=320.0).method == "direct"
-    dusty = BasisSize(192, 27.0, n_own=136, n_factor=6)
-    rates = CPU.basis_seconds(plain._replace(size=dusty), 400.0, 0), CPU.basis_seconds(plain, 400.0, 0)
-    assert rates[0] > 2 * rates[1]
-
-
-def test_dust_changes_over_once():
-    size = BasisSize(192, 27.0, n_own=136, n_factor=6)
-    methods = [chosen(work_of(10**n, 25, size, n_rest=4500)).method for n in range(1, 8)]
-    assert methods == sorted(methods, reverse=True)
-    assert (methods[0], methods[-1]) == ("direct", "basis")
+    assert CPU.basis_seconds(plain._replace(size=DUSTY), 400.0, 0) > 2 * CPU.basis_seconds(plain, 400.0, 0)
 
 
 @pytest.mark.parametrize("platform", RATES)
-@pytest.mark.parametrize("size", [BC03_LR, BC03_MILES])
-@pytest.mark.parametrize("side", [10, 25, 100, 300])
-def test_more_particles_never_lead_back_to_direct(monkeypatch, platform, size, side):
+def test_more_particles_never_lead_back_to_direct(monkeypatch, platform):
+    """Also behind dust."""
     monkeypatch.setattr("rubix_like.engine.source_planning.rates_here", lambda: RATES[platform])
-    methods = [chosen(work_of(10**n, side, size)).method for n in np.arange(0, 7.1, 0.5)]
-    assert methods == sorted(methods, reverse=True)
-    assert (methods[0], methods[-1]) == ("direct", "basis")
+    fields = [*itertools.product((BC03_LR, BC03_MILES), (10, 25, 100, 300)), *([(DUSTY, 25)] * (platform == "cpu"))]
+    for size, side in fields:
+        methods = [chosen(work_of(10**n, side, size)).method for n in np.arange(0, 7.1, 0.5)]
+        assert methods == sorted(methods, reverse=True), (size, side)
+        assert (methods[0], methods[-1]) == ("direct", "basis"), (size, side)
 
 
 def test_a_gpu_has_rates_of_its_own():
@@ -131,6 +126,10 @@ def test_a_named_method_is_taken_and_said():
         assert (choice.method, choice.reason) == (method, "engine.method")
 
 
-def test_the_same_work_is_decided_the_same_way():
-    """The number of nodes and the rank decide; nothing is timed."""
-    assert len({chosen(work_of(1e4, 100, BC03_MILES)) for _ in range(3)}) == 1
+def test_terms_of_a_psf_are_taken_where_they_are_cheaper():
+    """For MUSE's range and bc03-lr; not for a few bins."""
+    sizes = (162, 81, 36, 10, 8, 2)
+    wide = work_of(1e6, 300, BC03_LR)._replace(psf="terms", n_spaxel=376**2)
+    assert CPU.terms_seconds(wide, 288, sizes) < 0.3 * CPU.planes_seconds(wide, 288)
+    narrow = wide._replace(n_wave=100, n_reached=100)
+    assert CPU.terms_seconds(narrow, 288, sizes) > CPU.planes_seconds(narrow, 288)

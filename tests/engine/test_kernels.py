@@ -1,4 +1,4 @@
-"""The contract of a deposit kernel: numpy's sums and slopes written from the formula, for every kernel there is."""
+"""Deposit kernels against numpy's sums and slopes, written from the formula; particles in pieces."""
 
 import functools
 import inspect
@@ -14,12 +14,11 @@ from installed_package import write_dist_info
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.engine.cost import RATES, rates_here
-from rubix_like.engine.kernels.kernel import build_kernel, in_blocks, sum_deposits
+from rubix_like.engine.kernels.kernel import Pieces, build_kernel, in_blocks, sum_deposits
 from rubix_like.extend import AbstractDepositKernel, Factors
 
 KERNELS = REGISTRIES["kernels"]
 PLUG_IN = "one-by-one"
-NAMES = [*KERNELS.names(), PLUG_IN]
 
 CASES = {
     "no particle": (0, 7, 2, 4, 3),
@@ -33,6 +32,7 @@ CASES = {
 """Numbers of particles, rows, corners, adjacent rows and columns."""
 
 BITS = [*((case, "float64") for case in CASES), *((case, "float32") for case in list(CASES)[2:5:2])]
+EVERY = [*((name, *bits) for name in KERNELS.names() for bits in BITS), (PLUG_IN, "coefficients of tsc", "float64")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,13 +101,12 @@ def check(name, factors, total):
         np.testing.assert_allclose(own, expected, rtol=0, atol=100 * rounding * np.abs(expected).max(initial=1.0))
 
 
-@pytest.mark.parametrize(("case", "dtype"), BITS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "case", "dtype"), EVERY)
 def test_values_and_slopes_are_those_of_numpy(name, case, dtype):
     check(name, *factors_of(case, dtype))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KERNELS.names())
 def test_all_in_one_row_or_nowhere(name):
     case = "templates of nearest"
     check(name, *factors_of(case, "float64", row=56))
@@ -118,7 +117,7 @@ N_SPAXEL, N_POINT = 11, 500
 
 
 @pytest.mark.parametrize("n_block", [1, 3])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KERNELS.names())
 def test_sums_over_all_particles_in_one_block_of_spaxels_and_in_many(name, n_block):
     """With 64-bit numbers off as on the command line, 50 at a time, and the slope; some particles are beyond the grid.
 
@@ -199,3 +198,60 @@ def test_auto_is_the_kernel_of_the_platform():
     assert rates_here() is RATES["cpu"]
     assert {rates.kernel for rates in RATES.values()} <= set(KERNELS.builtin)
     assert type(build_kernel("auto")) is KERNELS.find(RATES["cpu"].kernel)
+
+
+N = 150
+VALUES = np.random.default_rng(7).normal(size=(N, 2))
+WANTED = {
+    "some": np.random.default_rng(8).random(N) < 0.3,
+    "none": np.zeros(N, bool),
+    "all": np.ones(N, bool),
+    "the last": np.arange(N) == N - 1,
+}
+"""Which particles are wanted; each selection is cut into pieces of 32."""
+
+cut = jax.jit(functools.partial(Pieces.of, size=32))
+
+
+@pytest.mark.parametrize("case", WANTED)
+def test_wanted_particles_come_first_in_their_own_order(case):
+    wanted = WANTED[case]
+    pieces = cut(jnp.asarray(VALUES), jnp.asarray(wanted))
+    expected = np.zeros((160, 2))
+    expected[: wanted.sum()] = VALUES[wanted]
+    np.testing.assert_array_equal(pieces.particles.reshape(160, 2), expected)
+    np.testing.assert_array_equal(pieces.filled, np.arange(0, 160, 32) < wanted.sum())
+
+
+def test_particles_that_fit_into_one_piece_stay_as_they_are():
+    pieces = Pieces.of(jnp.asarray(VALUES), jnp.asarray(WANTED["some"]), N)
+    assert pieces.filled is None
+    np.testing.assert_array_equal(pieces.particles, VALUES)
+
+
+@jax.jit
+@functools.partial(jax.value_and_grad, has_aux=True)
+def squares(values, wanted):
+    """The sum of the squares of the wanted values; a piece without any would add nan."""
+
+    def add(total, piece):
+        return total + jnp.where(jnp.any(piece != 0), (piece**2).sum(axis=0), jnp.nan)
+
+    found = cut(values, wanted).added(jnp.zeros(2), add)
+    return found.sum(), found
+
+
+def test_pieces_without_a_particle_are_passed_over_and_have_no_slope():
+    for wanted in WANTED.values():
+        (_, found), slope = squares(jnp.asarray(VALUES), jnp.asarray(wanted))
+        np.testing.assert_allclose(found, wanted @ VALUES**2, rtol=1e-12)
+        np.testing.assert_allclose(slope, 2 * VALUES * wanted[:, None], rtol=1e-12)
+
+
+def test_many_selections_at_once():
+    wanted = np.stack(list(WANTED.values()))
+
+    def total(chosen):
+        return cut(jnp.asarray(VALUES), chosen).added(jnp.zeros(2), lambda total, piece: total + piece.sum(axis=0))
+
+    np.testing.assert_allclose(jax.jit(jax.vmap(total))(jnp.asarray(wanted)), wanted @ VALUES, rtol=0, atol=1e-12)

@@ -113,9 +113,9 @@ def sigma_of_instrument(case, centre, step):
     return np.sqrt(fwhm**2 / (8 * np.log(2)) - step**2 / 12)
 
 
-def by_numpy(case, edges, dispersion=None):
+def by_numpy(case, edges, dispersion=None, gas=None):
     """(particle, line, wave): each particle's light in each bin, over the bin's width."""
-    gas, wavelength = galaxy().gas, np.array(list(LINES.values()))
+    gas, wavelength = galaxy().gas if gas is None else gas, np.array(list(LINES.values()))
     centre = wavelength * (1 + REDSHIFT) * np.exp(gas.velocity[:, 2, None] / SPEED_OF_LIGHT)
     centre = centre if case == "log" else in_air(centre)
     own = centre * (DISPERSION[case] if dispersion is None else dispersion) / SPEED_OF_LIGHT
@@ -138,6 +138,12 @@ def shape_of(spectrum, edges):
     return flux, mean, np.sqrt((spectrum * (centre - mean[..., None]) ** 2) @ width / flux)
 
 
+def shape_near(spectrum, cube):
+    """`shape_of` about [O III] 5007."""
+    near = np.flatnonzero(np.abs(cube.wavelength - 5008.24 * (1 + REDSHIFT)) < 20)
+    return shape_of(spectrum[:, near], cube.wave_edges[near[0] : near[-1] + 2])
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_every_line_of_every_particle_is_exact_by_direct(case):
     """Air and vacuum, linear, logarithmic and uneven bins, any line spread, a line that leaves the detector."""
@@ -152,7 +158,7 @@ def test_every_line_of_every_particle_is_exact_by_direct(case):
     assert (np.asarray(cube.mask) == 0).all()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["linear", "log", "table"])
 def test_nodes_keep_flux_velocity_and_width_of_every_line(case):
     """[O III] 5007 to 1e-7 of its flux, 0.001 km/s and 1e-5 of its width; in any bin to 3e-3 of its highest.
 
@@ -160,12 +166,10 @@ def test_nodes_keep_flux_velocity_and_width_of_every_line(case):
     """
     of_velocity, of_width = (0.03, 1e-3) if case == "table" else (1e-3, 1e-5)
     cube, spectra = spectra_of(case, "basis")
-    edges, expected = cube.wave_edges, by_numpy(case, cube.wave_edges)
+    expected = by_numpy(case, cube.wave_edges)
     highest = expected.max(axis=2).max(axis=1, keepdims=True)
     assert (np.abs(spectra - expected.sum(axis=1)) / highest).max() < 3e-3
-    near = np.abs(cube.wavelength - 5008.24 * (1 + REDSHIFT)) < 20
-    borders = edges[np.flatnonzero(near)[0] : np.flatnonzero(near)[-1] + 2]
-    found, true = (shape_of(own[:, near], borders) for own in (spectra, expected.sum(axis=1)))
+    found, true = (shape_near(each, cube) for each in (spectra, expected.sum(axis=1)))
     np.testing.assert_allclose(found[0], true[0], rtol=1e-7)
     assert (np.abs(found[1] - true[1]) / 5058 * SPEED_OF_LIGHT).max() < of_velocity
     np.testing.assert_allclose(found[2], true[2], rtol=of_width)
@@ -186,16 +190,9 @@ def test_gradients_are_those_of_finite_differences(method):
 
     value = jax.jit(scalar)
     galaxy_slope, slope = jax.jit(jax.grad(scalar, (0, 1)))(before, pipeline.parameters)
-    _assert_slope(
-        lambda step: value(before, changed(pipeline.parameters, "velocity_dispersion", step)),
-        float(slope.lines.velocity_dispersion),
-        1e-3,
-    )
-    _assert_slope(
-        lambda step: value(before, changed(pipeline.parameters, "luminosity", step)),
-        float(slope.lines.luminosity),
-        1e-3,
-    )
+    for name in ("velocity_dispersion", "luminosity"):
+        found = float(getattr(slope.lines, name))
+        _assert_slope(lambda step, name=name: value(before, changed(pipeline.parameters, name, step)), found, 1e-3)
     for leaf, place in (("position", (4, 0)), ("velocity", (4, 2)), ("mass", (4,))):
         own = np.array(getattr(before.gas, leaf))
 
@@ -267,20 +264,19 @@ def test_a_fast_particle_is_painted_apart():
     velocity, mass = np.array(many.gas.velocity), np.array(many.gas.mass)
     velocity *= 0.2
     velocity[7, 2], mass[7] = 1900.0, 0.1
-    fast = Galaxy(stars=many.stars, gas=dataclasses.replace(many.gas, velocity=velocity, mass=mass))
-    cubes = []
-    for method in ("basis", "direct"):
-        config = config_of("linear", method, **{"engine.velocity_range": None})
-        pipeline = Pipeline.from_config(config, fast)
-        cubes.append(pipeline(fast))
-        if method == "basis":
-            painter = pipeline.tables.paint[0].painter
-            assert painter.capacity >= 1
-            assert float(painter.nodes.limit) < 1000
-    found, expected = (np.asarray(cube.flux) for cube in cubes)
+    gas = dataclasses.replace(many.gas, velocity=velocity, mass=mass)
+    fast = Galaxy(stars=many.stars, gas=gas)
+    pipeline = Pipeline.from_config(config_of("linear", "basis", **{"engine.velocity_range": None}), fast)
+    painter, cube = pipeline.tables.paint[0].painter, pipeline(fast)
+    assert painter.capacity >= 1
+    assert float(painter.nodes.limit) < 1000
+    lines, expected = by_numpy("linear", cube.wave_edges, gas=gas).sum(axis=1), np.zeros((9, cube.shape[2]))
+    np.add.at(expected, np.arange(300) % 9, lines)
+    found = np.asarray(cube.flux).reshape(9, -1)
     np.testing.assert_allclose(found, expected, atol=2e-3 * expected.max())
-    np.testing.assert_allclose(found.sum(axis=2), expected.sum(axis=2), rtol=2e-5)
-    np.testing.assert_allclose(cubes[0].mean_v_los, cubes[1].mean_v_los, atol=5e-3)
+    np.testing.assert_allclose(found.sum(axis=1), expected.sum(axis=1), rtol=2e-5)
+    mean = np.bincount(np.arange(300) % 9, lines.sum(axis=1) * velocity[:, 2]) / expected.sum(axis=1)
+    np.testing.assert_allclose(np.asarray(cube.mean_v_los).reshape(-1), mean, atol=5e-3)
 
 
 def test_each_line_has_its_share_of_its_own_flux():
@@ -316,11 +312,8 @@ def test_lines_in_32_bits_are_within_the_tolerance():
     """1e-3 of each line's flux and 0.1 km/s, also far from the first bin."""
     config = config_of("linear", "basis", **{"engine.precision": "float32"})
     cube = Pipeline.from_config(config, galaxy())(galaxy())
-    edges, expected = cube.wave_edges, by_numpy("linear", cube.wave_edges)
-    spectra = np.asarray(cube.flux, np.float64).reshape(9, -1)
-    near = np.abs(cube.wavelength - 5008.24 * (1 + REDSHIFT)) < 20
-    borders = edges[np.flatnonzero(near)[0] : np.flatnonzero(near)[-1] + 2]
-    found, true = (shape_of(own[:, near], borders) for own in (spectra, expected.sum(axis=1)))
+    expected = by_numpy("linear", cube.wave_edges).sum(axis=1)
+    found, true = (shape_near(each, cube) for each in (np.asarray(cube.flux, np.float64).reshape(9, -1), expected))
     np.testing.assert_allclose(found[0], true[0], rtol=1e-5)
     assert (np.abs(found[1] - true[1]) / 5058 * SPEED_OF_LIGHT).max() < 0.01
 

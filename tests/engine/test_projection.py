@@ -11,9 +11,9 @@ from astropy import constants, units
 from scipy.special import ndtr
 from small import instrument_settings
 
-from rubix_like import SSPLibrary
-from rubix_like.engine.spectra.velocity_nodes import Detection, detect, project
-from rubix_like.extend import WavelengthBins
+from rubix_like import SSPLibrary, load_config
+from rubix_like.engine.spectra.velocity_nodes import Detection, detect, project, seen, window_of
+from rubix_like.extend import WavelengthBins, make_setup, resolve
 from rubix_like.instrument.detector import LineSpread, Response, plan_response, spread_matrix
 from rubix_like.physics import bspline
 
@@ -217,3 +217,22 @@ def test_gradients_are_central_differences():
     np.testing.assert_allclose(float((by_kernel * direction).sum()), difference(1e-4 * direction, 1) / 1e-4, rtol=1e-6)
     np.testing.assert_allclose(float(by_distance), difference(1e-3, 2) / 1e-3, rtol=1e-6)
     np.testing.assert_allclose(float(by_distance), -2 * float(value) / 50.0, rtol=1e-10)
+
+
+def test_the_view_on_the_host_does_not_depend_on_jax_settings():
+    """In 64 bits, as a run leaves JAX at 32: to the last bit, and without a warning of numbers that are cut."""
+    wavelength = {"start": 5000, "stop": 5100, "step": 5}
+    config = load_config(
+        {
+            "observation": {"redshift": 0.05, "align": "none"},
+            "instrument": {"name": "muse", "fov": "0.2 arcsec", "psf": None, "wavelength": wavelength},
+            "engine": {"method": "basis", "velocity_range": 500},
+        }
+    )
+    window = window_of(make_setup(config, resolve(config), None).sources["stars"])
+    velocity = np.array([-300.0, 300.0])
+    expected = seen(window, window.templates[:3], velocity)
+    with jax.enable_x64(False):
+        found = seen(window, window.templates[:3], velocity)
+    assert found.dtype == expected.dtype == np.float64
+    np.testing.assert_array_equal(found, expected)

@@ -16,35 +16,22 @@ def grid(deposit="nearest", n_y=4, n_x=6, scale=0.5):
     return SpaxelGrid(Footprint(n_y, n_x, scale), deposit)
 
 
+VARIANCES = {"nearest": 0.0, "cic": (COORDINATE % 1) * (1 - COORDINATE % 1), "tsc": 0.25, "smoothed": 0.25}
+
+
 @pytest.mark.parametrize("deposit", CORNERS)
-def test_weights_sum_to_one_at_distinct_neighbours(deposit):
+def test_weights_sum_to_one_at_distinct_neighbours_about_the_position(deposit):
+    """`nearest` rounds; tsc spreads every particle by the same variance, 1/4; cic by d (1 - d)."""
     index, weight = (np.asarray(x) for x in deposit_weights(jnp.asarray(COORDINATE), deposit))
     assert index.shape == weight.shape == (len(COORDINATE), CORNERS[deposit])
     np.testing.assert_allclose(weight.sum(axis=1), 1.0, rtol=1e-14)
     assert weight.min() >= 0
     assert (np.diff(index, axis=1) == 1).all()
     assert np.abs(index - COORDINATE[:, None]).max() <= 0.5 * CORNERS[deposit]
-
-
-@pytest.mark.parametrize("deposit", ["cic", "tsc"])
-def test_first_moment_is_the_position(deposit):
-    index, weight = (np.asarray(x) for x in deposit_weights(jnp.asarray(COORDINATE), deposit))
-    np.testing.assert_allclose((index * weight).sum(axis=1), COORDINATE, atol=1e-12)
-
-
-def test_second_moments():
-    """tsc spreads every particle by the same variance, 1/4; cic by d (1 - d)."""
-    for deposit, expected in (
-        ("tsc", np.full_like(COORDINATE, 0.25)),
-        ("cic", (COORDINATE % 1) * (1 - COORDINATE % 1)),
-    ):
-        index, weight = (np.asarray(x) for x in deposit_weights(jnp.asarray(COORDINATE), deposit))
-        np.testing.assert_allclose((weight * (index - COORDINATE[:, None]) ** 2).sum(axis=1), expected, atol=1e-12)
-
-
-def test_nearest_is_rounding():
-    index, _ = deposit_weights(jnp.asarray(COORDINATE), "nearest")
-    np.testing.assert_array_equal(np.asarray(index)[:, 0], np.round(COORDINATE))
+    place = np.round(COORDINATE) if deposit == "nearest" else COORDINATE
+    np.testing.assert_allclose((index * weight).sum(axis=1), place, atol=1e-12)
+    variance = (weight * (index - place[:, None]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(variance, np.broadcast_to(VARIANCES[deposit], variance.shape), atol=1e-12)
 
 
 @pytest.mark.parametrize("deposit", CORNERS)

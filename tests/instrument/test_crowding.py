@@ -1,5 +1,7 @@
 """The deposit that `auto` stands for: what is counted, and what is chosen by it, from readers to headers."""
 
+import functools
+
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -65,10 +67,8 @@ def test_stars_are_counted_as_numpy_counts_them():
 def test_parts_add_up_and_what_is_nowhere_is_not_counted():
     stars, run = places(3000), config()
     whole = Crowding.of(stars, run.instrument, STELLAR, 1.0)
-    parts = [Crowding.of(own, run.instrument, STELLAR, 1.0) for own in np.array_split(stars, 7)]
-    joined = parts[0]
-    for own in parts[1:]:
-        joined = joined.joined(own)
+    first, *others = (Crowding.of(part, run.instrument, STELLAR, 1.0) for part in np.array_split(stars, 7))
+    joined = functools.reduce(Crowding.joined, others, first)
     np.testing.assert_array_equal(joined.counts, whole.counts)
     lost = np.concatenate([stars, [[np.nan, 0, 0], [50.0, 50.0, 50.0]]])
     np.testing.assert_array_equal(
@@ -138,24 +138,22 @@ def test_the_choice(number, settings, n_lacking, expected, reason):
 
 
 @pytest.mark.parametrize(
-    ("number", "psf", "lengths", "deposit"),
+    ("psf", "lengths", "deposit", "n_devices"),
     [
-        (2000, None, True, "smoothed"),  # 5 in a spaxel
-        (2000, None, False, "nearest"),
-        (2000, {"fwhm": 1.5}, True, "nearest"),  # the same stars, blurred
+        (None, True, "smoothed", 4),  # 5 in a spaxel
+        (None, False, "nearest", 1),
+        ({"fwhm": 1.5}, True, "nearest", 1),  # the same stars, blurred
     ],
 )
-def test_a_pipeline_settles_it_once_for_its_galaxy(number, psf, lengths, deposit):
-    """The header, the notes and the plan agree, on any number of devices."""
-    run, stars = config(psf), galaxy(number, lengths)
-    found = [Pipeline.from_config(run, stars, mesh=make_mesh(n)) for n in (1, 4)]
-    for own in found:
-        assert (own.plan.deposit, own.frame.meta["deposit"]) == (deposit, deposit)
-        assert own.plan.cells == found[0].plan.cells
-        noted = [note for note in own.notes if "smoothing lengths" in note]
-        assert len(noted) == (psf is None)
-    asked = Pipeline.from_config(config(psf, deposit), stars, mesh=make_mesh(1))
-    assert asked.plan == found[0].plan
+def test_a_pipeline_settles_it_once_for_its_galaxy(psf, lengths, deposit, n_devices):
+    """The header, the notes and the plan agree, on any number of devices, with those where the deposit is named."""
+    stars = galaxy(2000, lengths)
+    found = Pipeline.from_config(config(psf), stars, mesh=make_mesh(n_devices))
+    assert (found.plan.deposit, found.frame.meta["deposit"]) == (deposit, deposit)
+    assert len([note for note in found.notes if "smoothing lengths" in note]) == (psf is None)
+    if n_devices > 1:
+        asked = Pipeline.from_config(config(psf, deposit), stars, mesh=make_mesh(1))
+        assert asked.plan == found.plan
 
 
 def test_the_same_for_any_turn_of_the_galaxy():
@@ -223,7 +221,7 @@ def test_a_fit_has_the_deposit_that_its_gradient_needs(free, asked, expected):
 
 @pytest.fixture(scope="module")
 def sparse():
-    """A few stars with smoothing lengths, and the configuration of their mock, which smooths them."""
+    """A few stars with smoothing lengths, the configuration of their mock, which smooths them, and the mock."""
     generator = np.random.default_rng(3)
     number = 40
     stars = Stars(
@@ -238,13 +236,13 @@ def sparse():
     fit = {"free": free, "starts": 1, "discreteness": None}
     others = {"dust": {"a_v": 0.5}, "noise": {"signal_to_noise": 20, "seed": 2}, "fit": fit}
     run = load_config(config(psf={"fwhm": 0.8}, **others), overrides={"instrument.wavelength.medium": "vacuum"})
-    return Galaxy(stars), run
+    galaxy = Galaxy(stars)
+    return galaxy, run, Pipeline.from_config(run, galaxy, mesh=make_mesh(1))(galaxy)
 
 
 @pytest.mark.parametrize(("name", "layout"), [("a.fits", "default"), ("a.hdf5", "default"), ("a.fits", "manga")])
 def test_the_deposit_of_a_run_travels_in_its_file(sparse, tmp_path, name, layout):
-    galaxy, run = sparse
-    cube = Pipeline.from_config(run, galaxy, mesh=make_mesh(1))(galaxy)
+    galaxy, run, cube = sparse
     cube.write(tmp_path / name, layout=layout)
     meta = rl.read_observed(tmp_path / name).meta
     assert meta["deposit"] == "smoothed"
@@ -264,8 +262,7 @@ def test_a_fit_takes_the_deposit_of_its_data(made, free, expected):
 @pytest.mark.slow
 def test_a_smoothed_mock_is_fitted_by_its_own_configuration(sparse):
     """The dust and the place of few stars within four standard deviations, by `auto` in the run and in the fit."""
-    galaxy, run = sparse
-    mock = Pipeline.from_config(run, galaxy, mesh=make_mesh(1))(galaxy)
+    galaxy, run, mock = sparse
     result = rl.fit(run, mock, galaxy=galaxy)
     assert 0.9 < result.quality.reduced < 1.1
     for name, true in {"dust.a_v": 0.5, "observation.offset": np.zeros(2)}.items():

@@ -216,10 +216,12 @@ def test_masks_that_cannot_be_used(mask, tmp_path):
 
 
 def test_a_mask_is_in_the_order_of_the_cube(mask, tmp_path):
-    """The first row is South and the first column East, as in the written cube: light only where the mask is not 0."""
+    """The first row is South and the first column East, as in the written cube: light only where the mask is not 0. The
+    name of a user's instrument in the header is the stem of its file."""
     np.save(tmp_path / "mask.npy", mask)
     aperture = {"shape": "mask", "file": str(tmp_path / "mask.npy")}
-    section = {"name": "muse", "fov": [0.6, 0.4], "wavelength": {"start": 5000, "stop": 5010}, "aperture": aperture}
+    name = write(tmp_path, "my.yaml", "based_on: muse\nfov: [0.6, 0.4]\nwavelength: {start: 5000, stop: 5010}\n")
+    section = {"name": name, "aperture": aperture}
     config = load_config(
         {
             "galaxy": {"reader": "synthetic", "n_stars": 100},
@@ -233,6 +235,7 @@ def test_a_mask_is_in_the_order_of_the_cube(mask, tmp_path):
     np.testing.assert_array_equal(np.asarray(cube.flux)[:, :, 0] > 0, mask != 0)
     np.testing.assert_array_equal(cube.mask[:, :, 0], np.where(mask != 0, 0, 2))
     assert load_config(config.model_dump()) == config
+    assert fits.getheader(tmp_path / "cube.fits")["INSTRUME"] == "my"
 
 
 # ---------------------------------------------------------------- one preset on another
@@ -334,11 +337,3 @@ def test_the_schema_allows_a_base():
         )
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"observation": {"redshift": 1}, "instrument": {"name": "mine", "based_on": 3}}, schema)
-
-
-def test_the_name_of_a_users_file_in_the_header_is_its_stem(tmp_path):
-    path = write(tmp_path, "my.yaml", "based_on: muse\nfov: 0.6 arcsec\nwavelength: {start: 5000, stop: 5010}\n")
-    settings = {"galaxy": {"reader": "synthetic", "n_stars": 50}, "observation": {"redshift": 0.05}}
-    section = {"instrument": {"name": path, "psf": None, "lsf": None}, "engine": {"method": "direct"}}
-    run({**settings, **section, "devices": {"data": 1}}, tmp_path / "cube.fits")
-    assert fits.getheader(tmp_path / "cube.fits")["INSTRUME"] == "my"

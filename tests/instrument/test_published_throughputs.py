@@ -1,5 +1,7 @@
 """Throughputs of presets against the exposure-time calculators of their observatories."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import constants
@@ -12,8 +14,13 @@ KCWI_TELESCOPE = np.array([0.54, 0.55, 0.56, 0.56, 0.56, 0.55])
 """Atmosphere and telescope, in etc_kcwi.py of KeckObservatory/exposureTimeCalculator, as the gratings below."""
 
 
+@functools.cache
+def preset(name):
+    return instrument_settings({"name": name})
+
+
 def throughput(name, wavelength):
-    detector = instrument_settings({"name": name}).detector
+    detector = preset(name).detector
     return np.interp(wavelength, detector.wavelength, detector.throughput)
 
 
@@ -45,7 +52,7 @@ def test_megara_has_its_calculators_transmission_and_reflectivity(name, waveleng
 
 def test_megaras_squares_have_the_area_of_its_hexagons():
     """567 of 0.62 arcsec from corner to corner fill the field of 12.5 x 11.3 arcsec2."""
-    area = instrument_settings({"name": "megara_lr_r"}).pixel_scale ** 2
+    area = preset("megara_lr_r").pixel_scale ** 2
     np.testing.assert_allclose([area, 567 * area], [1.5 * np.sqrt(3) * 0.31**2, 12.5 * 11.3], rtol=0.01)
 
 
@@ -110,7 +117,7 @@ def test_manga_counts_what_boss_counted_and_five_per_cent_more(name):
 def test_mangas_cameras_have_the_predicted_curves_and_sum_to_the_system():
     measured, air, predicted = (np.array(column) for column in zip(*BOSS.values(), strict=True))
     factor = 1.05 * np.mean(measured.mean(axis=1) / predicted) / (air * 0.8252)
-    arms = instrument_settings({"name": "manga_arms"}).arms
+    arms = preset("manga_arms").arms
     blue, red = (arms[name].detector for name in ("blue", "red"))
     cameras = np.array([np.interp(list(BOSS), arm.wavelength, arm.throughput) for arm in (blue, red)])
     np.testing.assert_allclose(cameras[[0, 1], [0, 2]], (factor * predicted)[[0, 2]], rtol=0.01)
@@ -120,7 +127,7 @@ def test_mangas_cameras_have_the_predicted_curves_and_sum_to_the_system():
 
 def test_manga_reaches_its_surveys_signal_to_noise():
     """4 to 8 per Angstrom and fibre at 23 AB mag/arcsec2 in r in 3 h (Bundy et al. 2015), by the CCD equation."""
-    own = instrument_settings({"name": "manga_fibres"}).detector
+    own = preset("manga_fibres").detector
     sky, wavelength = load_sky("dark"), 6200.0
     window = np.abs(sky.wavelength - wavelength) < 200
     per_photon = np.pi * own.collecting_area * 3 * 3600 * throughput("manga_fibres", wavelength)
@@ -168,7 +175,7 @@ JWST's calculator finds at S/N 10 per pixel."""
 def test_nirspec_has_the_signal_to_noise_of_jwsts_calculator_at_its_limits(name):
     """The benchmark: two nods of four exposures of 17 groups of 72.944 s, each less the other, 1.2 times the least
     zodiacal light, in a circle of 0.21 arcsec with about 0.85 of a star's light."""
-    own = instrument_settings({"name": name}).detector
+    own = preset(name).detector
     count, time, area = 8, 17 * 72.944, np.pi * 0.21**2
     for micron, (limit, width) in ETC_LIMITS[name].items():
         zodiac = np.interp(micron, [1, 1.5, 2, 2.5, 3, 3.5], [0.215, 0.225, 0.187, 0.158, 0.121, 0.121])  # MJy/sr
@@ -194,7 +201,7 @@ SAMI_RED = [0.2533, 0.2749, 0.2729, 0.2593]
 def test_sami_has_the_throughput_of_its_standard_stars(name, ends, wavelength, published):
     """In standards/throughput of SAMI-Galaxy-Survey/sami (mean_throughput_E2V2A.fits, E2V3A.fits), in 2048 bins between
     the ends in its utils/sami580V_v1_7.idx and sami1000R_v1_7.idx: those of its spectra."""
-    settings = instrument_settings({"name": name})
+    settings = preset(name)
     np.testing.assert_allclose(throughput(name, wavelength), published, rtol=0.01)
     assert np.diff(ends)[0] / 2047 == pytest.approx(settings.wavelength.step, rel=0.01)
     assert settings.detector.collecting_area == pytest.approx(0.847 * np.pi * (3.893 / 2) ** 2, rel=1e-3)
@@ -202,7 +209,7 @@ def test_sami_has_the_throughput_of_its_standard_stars(name, ends, wavelength, p
 
 @pytest.mark.parametrize("name", ["sami_blue", "sami_red"])
 def test_samis_fibres_are_as_wide_across_the_spectrum_as_along_it(name):
-    settings = instrument_settings({"name": name})
+    settings = preset(name)
     sigma = settings.lsf.fwhm[0] / settings.wavelength.step / np.sqrt(8 * np.log(2))
     assert settings.detector.pixels_per_voxel == pytest.approx(2 * np.sqrt(np.pi) * sigma, rel=0.02)
 
@@ -246,7 +253,7 @@ def test_harmoni_has_the_throughput_and_detectors_of_hsim(name):
     """By sim_instrument.py: losses within the cryostat and at windows count on the whole aperture of 37 m, those of
     the relay's four mirrors on the telescope's area; the trap behind the dichroic takes 3 % more. config.py has areas
     and the average detectors."""
-    own = instrument_settings({"name": name}).detector
+    own = preset(name).detector
     visible, blue = name == "harmoni_vr", name in ("harmoni_vr", "harmoni_izj", "harmoni_iz", "harmoni_z_high")
     assert own.collecting_area == (996.3 if blue else 896.3)
     assert own.read_noise == (2 if visible else 6)

@@ -12,7 +12,6 @@ from scipy.signal import fftconvolve
 from small import muse
 
 from rubix_like import Pipeline, load_config, make_mesh
-from rubix_like.engine.spectra.coefficient_map import TermMap
 from rubix_like.instrument.psf import PSFParameters
 
 TABLE = [4750.0, 7000.0, 9350.0]
@@ -99,7 +98,7 @@ def test_the_sum_is_the_convolution_of_every_bin(name):
     """Within the error in the header, which is within half of the tolerance; no light is lost."""
     pipeline = pipeline_of(name)
     painter = pipeline.tables.paint[0].painter
-    assert isinstance(painter.coefficient_map, TermMap)
+    assert painter.by_terms
     assert sum(painter.coefficient_map.sizes) < pipeline.plan.n_wave
     error = pipeline.frame.meta["basis_psf_error"]
     assert 0 < error < 0.5e-3

@@ -14,7 +14,6 @@ from scipy.stats import norm
 from small import few_stars, mock_data, muse, psf_settings
 
 from rubix_like import ConfigError, Pipeline, fit, load_config, make_mesh
-from rubix_like.engine.spectra.coefficient_map import TermMap
 from rubix_like.instrument.blur import blur
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.psf import PSFParameters
@@ -150,7 +149,7 @@ def test_coefficients_go_through_the_psfs_of_all_places():
     direct, which convolves every bin; the same on 8 devices."""
     keys = {"wavelengths": (4750, 9350, 10), "tolerance": 1e-3, "method": "basis"}
     pipeline, found = cube_of(PSFS["chromatic"], **keys)
-    assert isinstance(pipeline.tables.paint[0].painter.coefficient_map, TermMap)
+    assert pipeline.tables.paint[0].painter.by_terms
     error = pipeline.frame.meta["basis_psf_error"]
     assert 0 < error < 0.5e-3
     reach, wavelength = pipeline.tables.cube[0].psf.reach, pipeline.frame.bins.wavelength

@@ -13,7 +13,6 @@ from scipy.signal import fftconvolve
 from small import few_stars, mock_data, muse
 
 from rubix_like import Pipeline, fit, load_config, make_mesh
-from rubix_like.engine.spectra.coefficient_map import TermMap
 
 PIXEL, FINE, REACH = 0.2, 4, 6
 """arcsec; the file's pixels along a spaxel's side; spaxels on each side that its images reach."""
@@ -113,7 +112,7 @@ def test_every_bin_is_convolved_with_the_image_of_its_wavelength(name, method, i
     expected = convolved(painted(name, method), wavelength, *RANGES[name][:2])
     error = 1e-7
     if method == "basis":
-        assert isinstance(pipeline.tables.paint[0].painter.coefficient_map, TermMap)
+        assert pipeline.tables.paint[0].painter.by_terms
         error = pipeline.frame.meta["basis_psf_error"]
         assert 0 < error < 0.5e-3
     rms = np.sqrt(((found - expected) ** 2).mean(axis=2))

@@ -1,7 +1,7 @@
-"""The deposit kernel: adds what a chunk of particles gives to rows of sums, and sees nothing else of a run.
+"""The deposit kernel: adds the contributions of a chunk of particles to rows of sums, and sees nothing else of a run.
 
-In the coefficients of method `basis` the rows are (spaxel, velocity node) and the columns basis spectra; in the maps of
-`products` the rows are spaxels and the columns their sums. A device that adds in another way needs one kernel for all.
+For method `basis` rows are (spaxel, velocity node) and columns basis spectra; for the maps of `products` rows are
+spaxels and columns their sums. A device that adds in another way needs one kernel for all.
 """
 
 import functools
@@ -24,16 +24,16 @@ from rubix_like.runtime.mesh.mesh import accumulate, varying, where_wanted
 
 
 class Factors(eqx.Module):
-    """What a chunk of particles adds, not multiplied out.
+    """The contributions of a chunk of particles, not multiplied out.
 
     Particle p adds share[p, c] window[p, j] own[p, k] to column k of row[p, c] + j, for all c, j and k.
 
     | field | shape | |
     |---|---|---|
     | row | (particle, corner) | first of the adjacent rows that a share goes to; all of them exist |
-    | share | (particle, corner) | how much of the particle goes there; 0 where that is nowhere |
+    | share | (particle, corner) | share of the particle that goes there; 0 where that is nowhere |
     | window | (particle, adjacent) | weights of the adjacent rows |
-    | own | (particle, column) | what the particle has in each column |
+    | own | (particle, column) | amount of the particle in each column |
     """
 
     row: Int[Array, "particle corner"]
@@ -45,7 +45,7 @@ class Factors(eqx.Module):
 class AbstractDepositKernel(eqx.Module):
     """One way to add `Factors` to rows of sums, built without arguments; `engine.kernel` names it.
 
-    A complete one, which adds one particle after the other:
+    A complete kernel, which adds one particle after the other:
 
     ```python
     import jax
@@ -69,17 +69,17 @@ class AbstractDepositKernel(eqx.Module):
     def add(self, total: Float[Array, "row column"], factors: Factors) -> Float[Array, "row column"]:
         """`total` with the products of the factors added.
 
-        It is called in a `lax.scan` over chunks of particles, inside jit and `jax.shard_map`. `total` has 64 bits; the
-        factors have 64 or those of the run and are multiplied in that precision; there may be no particle. JAX must be
-        able to differentiate it with respect to the factors, also where 64-bit numbers are off outside of it; and it is
-        linear in `total`.
+        Called in a `lax.scan` over chunks of particles, inside jit and `jax.shard_map`. `total` has 64 bits; the
+        factors have 64 bits or the run's precision and are multiplied in it; there may be no particle. It is linear in
+        `total`, and JAX must be able to differentiate it with respect to the factors, also where 64-bit numbers are
+        off outside.
         """
 
 
 def build_kernel(name: str) -> AbstractDepositKernel:
     """The kernel of that name; auto: the fastest on this platform (`engine/cost.py`).
 
-    Raises ConfigError for one from outside that is no deposit kernel, or does not add what a particle gives.
+    Raises ConfigError for a plug-in that is no deposit kernel, or adds wrong sums.
     """
     name = rates_here().kernel if name == "auto" else name
     kind = KERNELS.find(name)
@@ -90,13 +90,13 @@ def build_kernel(name: str) -> AbstractDepositKernel:
 
 @functools.cache
 def _try_kernel(kind: type[AbstractDepositKernel], name: str) -> None:
-    """Raise ConfigError, which names the kernel, unless its class adds two shares of one particle as it must."""
+    """Raise ConfigError, which names the kernel, unless its class adds two shares of one particle correctly."""
     place = f"deposit kernel '{name}'"
     with plug_in_named(place, kind):
         kernel = expect(kind(), AbstractDepositKernel, place, "a class derived from AbstractDepositKernel")
     with jax.enable_x64(True), plug_in_named(f"{place}: `add`", kernel):
-        row, one = jnp.array([[0, 2]], jnp.int32), jnp.ones((1, 1))
-        factors = Factors(row, jnp.array([[0.25, 0.75]]), jnp.array([[1.0, 2.0]]), 4 * one)
+        row = jnp.array([[0, 2]], jnp.int32)
+        factors = Factors(row, jnp.array([[0.25, 0.75]]), jnp.array([[1.0, 2.0]]), jnp.array([[4.0]]))
         sums = np.asarray(_added(kernel, jnp.ones((5, 1)), factors))[:, 0]
     expected = np.array([2.0, 3.0, 4.0, 7.0, 1.0])
     if not np.allclose(sums, expected, rtol=1e-3):
@@ -109,7 +109,7 @@ def _try_kernel(kind: type[AbstractDepositKernel], name: str) -> None:
 class ScatterKernel(AbstractDepositKernel):
     """Multiplies a few particles out at a time, and adds the windows of each to its rows, in the particles' order.
 
-    The backward pass gathers what was scattered, and costs about the same.
+    The backward pass gathers instead of scattering, and costs about the same.
     """
 
     def add(self, total: Float[Array, "row column"], factors: Factors) -> Float[Array, "row column"]:
@@ -133,15 +133,12 @@ def _add_piece(total: Float[Array, "row column"], piece: Factors) -> Float[Array
 
 
 def _pieces(factors: Factors, size: int) -> Factors:
-    """The particles in pieces of `size`, or fewer, the last one filled up with nothing.
-
-    Not by `jnp.pad`, whose transpose is made where 64-bit numbers may be off and fails there.
-    """
+    """The particles in pieces of `size`, or fewer, the last one filled up with zeros."""
     number = len(factors.row)
     size = max(1, min(size, number))
     n_piece = -(-number // size)
 
-    def cut(leaf: Array) -> Array:
+    def cut(leaf: Array) -> Array:  # the transpose of `jnp.pad` fails where 64-bit numbers are off
         nothing = jnp.zeros((n_piece * size - number, *leaf.shape[1:]), leaf.dtype)
         return jnp.concatenate([leaf, nothing]).reshape(n_piece, size, *leaf.shape[1:])
 
@@ -167,13 +164,16 @@ class Pieces(eqx.Module):
         if number <= size:
             return cls(particles, None)
         n_piece = -(-number // size)
-        place, n_wanted = _places(wanted, n_piece * size)
+        count = _running_count(wanted)
+        target = jnp.where(wanted, count - 1, n_piece * size)
+        nobody = jnp.full(n_piece * size, number, jnp.int32)
+        place = nobody.at[target].set(jnp.arange(number, dtype=jnp.int32), mode="drop")
 
         def chosen(leaf: Array) -> Array:
             return leaf.at[place].get(mode="fill", fill_value=0).reshape(n_piece, size, *leaf.shape[1:])
 
         first = size * jnp.arange(n_piece, dtype=jnp.int32)
-        return cls(jax.tree.map(chosen, particles), first < n_wanted)
+        return cls(jax.tree.map(chosen, particles), first < count[-1])
 
     def added(self, total: Any, add: Callable[[Any, Any], Any]) -> Any:
         """add(... add(total, piece 1) ..., last piece with a wanted particle); `add` is linear in the total."""
@@ -181,9 +181,9 @@ class Pieces(eqx.Module):
             return add(total, self.particles)
 
         @jax.checkpoint
-        def step(total: Any, one: tuple[Any, Any]) -> tuple[Any, None]:
-            own, filled = one
-            return lax.cond(filled, add, lambda total, _: total, total, own), None
+        def step(total: Any, piece: tuple[Any, Any]) -> tuple[Any, None]:
+            particles, filled = piece
+            return lax.cond(filled, add, lambda total, _: total, total, particles), None
 
         return lax.scan(step, total, (self.particles, self.filled))[0]
 
@@ -193,25 +193,15 @@ class Pieces(eqx.Module):
             return jax.tree.map(lambda leaf: leaf[None], terms(self.particles))
 
         @jax.checkpoint
-        def step(_: None, one: tuple[Any, Any]) -> tuple[None, Any]:
-            own, filled = one
-            return None, where_wanted(filled, terms, own)
+        def step(_: None, piece: tuple[Any, Any]) -> tuple[None, Any]:
+            particles, filled = piece
+            return None, where_wanted(filled, terms, particles)
 
         return lax.scan(step, None, (self.particles, self.filled))[1]
 
 
-def _places(wanted: Bool[Array, " particle"], size: int) -> tuple[Int[Array, " place"], Int[Array, ""]]:
-    """Which particle comes at each of `size` places (one beyond the last: none), and how many are wanted."""
-    number = len(wanted)
-    order = _running_count(wanted)
-    target = jnp.where(wanted, order - 1, size)
-    nobody = jnp.full(size, number, jnp.int32)
-    particle = jnp.arange(number, dtype=jnp.int32)
-    return nobody.at[target].set(particle, mode="drop"), order[-1]
-
-
 def _running_count(wanted: Bool[Array, " particle"]) -> Int[Array, " particle"]:
-    """How many are wanted up to each particle, itself included: in blocks, by one product with a triangle."""
+    """Number of wanted particles up to each one, itself included: in blocks, by one product with a triangle."""
     n_block = -(-len(wanted) // _BLOCK)
     padded = jnp.concatenate([wanted, jnp.zeros(n_block * _BLOCK - len(wanted), bool)])
     blocks = padded.astype(jnp.float32).reshape(n_block, _BLOCK)
@@ -226,16 +216,16 @@ Spaxels = tuple[Int[Array, ""] | int, int]
 
 
 class AtOnce(NamedTuple):
-    """Particles that are looked at, and those of them that are added, at once."""
+    """Numbers of particles that are looked at, and of those that are added, at once."""
 
     looked: int
     added: int
 
 
 def in_blocks(sums: Callable[[Spaxels], tuple[Any, Any]], n_spaxel: int, n_block: int) -> tuple[Any, Any]:
-    """What `sums` gives for all spaxels, made of `n_block` blocks of them, one after the other.
+    """The rows of `sums` for all spaxels, from `n_block` blocks of them one after the other.
 
-    `sums` returns arrays with a row per spaxel, also for those of the last block that lie beyond the grid, and what is
+    `sums` returns arrays with a row per spaxel, also for those of the last block beyond the grid, and values that are
     the same for every block. The backward pass computes each block again.
     """
     size = -(-n_spaxel // n_block)
@@ -258,10 +248,9 @@ def sum_deposits(
 ) -> tuple[tuple[Float[Array, "row column"], ...], Any]:
     """Sums of these `shapes` (rows, columns), one for each of the factors that `contribute` makes of a chunk.
 
-    Beside the factors it returns a pytree of arrays like `beside`, which is summed too. All sums are kept in 64 bits
+    Beside the factors `contribute` returns a pytree like `beside`, which is summed too. Sums are kept in 64 bits
     whatever the particles' precision, and returned as `dtype`: 1e7 equal masses in one row lose nothing, and the order
-    of the particles, their chunks and devices do not matter. A chunk is at most `chunk` particles. Differentiable; the
-    backward pass needs the particles only.
+    of particles, chunks and devices does not matter. Differentiable; the backward pass needs the particles only.
     """
 
     def add(rows: tuple[Array, ...], factors: tuple[Factors, ...]) -> tuple[Array, ...]:
@@ -280,8 +269,8 @@ def sum_pieces(
     chunk: int,
     dtype: Any,
 ) -> tuple[Float[Array, "row column"], Any]:
-    """The same sum where few of the particles may add to it: `see` makes pieces of those of a chunk, `factors_of` the
-    factors of a piece."""
+    """One sum as by `sum_deposits`, to which few of the particles may add: `see` cuts those of a chunk into pieces,
+    `factors_of` makes the factors of a piece."""
 
     def add_piece(total: Array, piece: Any) -> Array:
         return _added(kernel, total, factors_of(piece))
@@ -294,7 +283,7 @@ def sum_pieces(
 
 
 def _added(kernel: AbstractDepositKernel, total: Array, factors: Factors) -> Array:
-    """The sums with these factors; raises ConfigError for a kernel that returns no such sums."""
+    """The sums with these factors; raises ConfigError for a kernel that returns anything else."""
     call = f"{type(kernel).__name__}: `add`"
     after = returned(kernel.add(total, factors), jax.Array, call, "an array")
     check_returned_shapes(call, {"sums": (after, total.shape)}, total.dtype)
@@ -310,8 +299,8 @@ def _summed(
     chunk: int,
     dtype: Any,
 ) -> tuple[tuple[Float[Array, "row column"], ...], Any]:
-    def add(total: tuple[Any, Any], one: tuple[Any, Any]) -> tuple[Any, Any]:
-        return add_light(total[0], one[0]), jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
+    def add(total: tuple[Any, Any], part: tuple[Any, Any]) -> tuple[Any, Any]:
+        return add_light(total[0], part[0]), jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], part[1])
 
     with jax.enable_x64(True):
         empty = tuple(jnp.zeros(shape, jnp.float64) for shape in shapes)

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.config.sections.products import LARGEST_DISPERSION
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.cube.bins import Sampling, WavelengthBins
+from rubix_like.cube.bins import Sampling
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.direct import (
     AbstractDirectPainter,
@@ -96,8 +96,15 @@ class DirectLinePainter(AbstractDirectPainter):
         seen = tracks.on_detector(grid)
         tracks = tracks.chosen(seen)
         placed, centre = tracks.at(grid), tracks.at(np.zeros(1)).centre[0]
-        is_table, window = bins.sampling == "table", _window(tracks, grid)
-        place = np.zeros_like(centre) if is_table else bins.place(centre)
+        reach = LINE_REACH * tracks.sigma(placed, LARGEST_DISPERSION)
+        below = bins.place(placed.centre) - bins.place(np.maximum(placed.centre - reach, np.finfo(float).tiny))
+        window = rounded_up(2 * int(np.ceil(below.max())) + 3)
+        place, border = np.zeros_like(centre), None
+        if bins.sampling == "table":  # edges of the bins, and of twice a window beyond both ends
+            edges = bins.at(np.arange(-2 * window, bins.n_wave + 2 * window + 1) - 0.5)
+            border = edges[None, :] - centre[:, None]
+        else:
+            place = bins.place(centre)
         return cls(
             axes=templates.axes,
             luminosity=templates.table[:, seen],
@@ -116,7 +123,7 @@ class DirectLinePainter(AbstractDirectPainter):
             velocity_dispersion=np.asarray(plan.narrowest),
             sampling=bins.sampling,
             window=window,
-            border=_borders(bins, centre, window) if is_table else None,
+            border=border,
             attenuation=None if layers is None else layers(tracks.wavelength),
         )
 
@@ -181,8 +188,9 @@ class DirectLinePainter(AbstractDirectPainter):
         )
         centre = jnp.asarray(self.centre)[None, :]
         shift = centre * jnp.expm1(v_los / SPEED_OF_LIGHT)[:, None] + bent
-        own = jnp.asarray(self.velocity_dispersion)
-        allowed = jnp.where((own >= 0) & (own <= LARGEST_DISPERSION * (1 + 1e-5)), own, jnp.full_like(own, jnp.nan))
+        dispersion = jnp.asarray(self.velocity_dispersion)
+        within = (dispersion >= 0) & (dispersion <= LARGEST_DISPERSION * (1 + 1e-5))
+        allowed = jnp.where(within, dispersion, jnp.full_like(dispersion, jnp.nan))
         moving = (jnp.asarray(self.thermal) ** 2 + allowed**2)[None, :]
         variance = spread**2 + ((centre + shift) / SPEED_OF_LIGHT) ** 2 * moving
         least = (_LEAST_SIGMA * self._width(shift)) ** 2
@@ -210,13 +218,14 @@ class DirectLinePainter(AbstractDirectPainter):
         particle = jnp.arange(len(flux), dtype=jnp.int32)[:, None]
         within = jnp.arange(self.window + 1, dtype=jnp.int32) - self.window // 2
 
-        def add(spectra: Float[Array, "particle wave"], one: tuple[Any, ...]) -> tuple[Any, None]:
-            centre, number, phase, middle, flux, shift, sigma, borders = one
+        def add(spectra: Float[Array, "particle wave"], line: tuple[Any, ...]) -> tuple[Any, None]:
+            centre, number, phase, middle, flux, shift, sigma, borders = line
             place = middle[:, None] + within[None, :]
-            if borders is None:
-                border = self._border(centre, place.astype(flux.dtype) - 0.5 - phase)
-            else:
+            if borders is not None:
                 border = borders[place + 2 * self.window]
+            else:
+                steps = jnp.asarray(self.step) * (place.astype(flux.dtype) - 0.5 - phase)
+                border = centre * jnp.expm1(steps) if self.sampling == "log" else steps
             light = jnp.diff(ndtr((border - shift[:, None]) / sigma[:, None]), axis=1) * flux[:, None]
             bin_number = number + place[:, :-1] - first
             inside = (bin_number >= 0) & (bin_number < n_wave)
@@ -228,9 +237,9 @@ class DirectLinePainter(AbstractDirectPainter):
         return lax.scan(add, varying(empty, flux, shift, first), lines)[0]
 
     def _middle(self, shift: Float[Array, "particle line"]) -> Int[Array, "particle line"]:
-        """The bin that each line's middle is in, counted from the line's at rest; of a table from the detector's first.
+        """The bin of each line's middle, counted from the line's at rest; of a table from the detector's first.
 
-        What is beyond the table's borders is put into their outermost bin, whose window does not reach the detector.
+        Places beyond the table's borders are put into their outermost bin, whose window does not reach the detector.
         """
         if self.border is None:
             relative = jnp.log1p(shift / jnp.asarray(self.centre)[None, :]) if self.sampling == "log" else shift
@@ -239,22 +248,3 @@ class DirectLinePainter(AbstractDirectPainter):
         found = jax.vmap(functools.partial(jnp.searchsorted, side="right"), in_axes=(0, 1), out_axes=1)(border, shift)
         room = border.shape[1] - 1 - 4 * self.window
         return jnp.clip(found.astype(jnp.int32) - 1 - 2 * self.window, -self.window, room - 1 + self.window)
-
-    def _border(self, centre: Float[Array, ""], place: Float[Array, "particle border"]) -> Float[Array, "..."]:
-        """Distances (Angstrom) from a line at rest of places given in bins from it."""
-        steps = jnp.asarray(self.step) * place
-        return centre * jnp.expm1(steps) if self.sampling == "log" else steps
-
-
-def _borders(bins: WavelengthBins, centre: Float[ndarray, " line"], window: int) -> Float[ndarray, "line border"]:
-    """Edges of the bins, and of twice a window beyond both ends, from each line at rest."""
-    edges = bins.at(np.arange(-2 * window, bins.n_wave + 2 * window + 1) - 0.5)
-    return edges[None, :] - centre[:, None]
-
-
-def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:
-    placed = tracks.at(velocity)
-    reach = LINE_REACH * tracks.sigma(placed, LARGEST_DISPERSION)
-    place = tracks.bins.place
-    below = place(placed.centre) - place(np.maximum(placed.centre - reach, np.finfo(float).tiny))
-    return rounded_up(2 * int(np.ceil(below.max())) + 3)

@@ -1,4 +1,4 @@
-"""What the host works out for lines by method `basis`: basis line ratios, velocity nodes, windows of bins."""
+"""Method `basis` of lines: basis line ratios, velocity nodes, windows of bins."""
 
 import dataclasses
 from typing import Any
@@ -31,7 +31,7 @@ from rubix_like.engine.lines.line_planning import (
 )
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.spaxels import Images
+from rubix_like.engine.spaxels import Images, exact_product
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection, projected
 from rubix_like.engine.spectra.dusty_histogram import DustColours
 from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
@@ -101,7 +101,7 @@ class LineMap(AbstractCoefficientMap):
 
         @jax.checkpoint
         def of_one(coefficients: Float[Array, " coefficient"]) -> Float[Array, " wave"]:
-            by_line = _product(coefficients.reshape(self.nodes.n_node, -1), loading)
+            by_line = exact_product(coefficients.reshape(self.nodes.n_node, -1), loading)
             return self._added(by_line, response)
 
         return lambda coefficients: lax.map(of_one, coefficients, batch_size=at_once)
@@ -110,11 +110,11 @@ class LineMap(AbstractCoefficientMap):
         """The moments, from the share of each line that falls on the detector."""
         place = (jnp.asarray(self.ends)[:, None, :] - jnp.asarray(self.shift)[:, :, None]) / self._sigma()[:, :, None]
         seen = jnp.diff(ndtr(place), axis=2)[:, :, 0]
-        light = _product(seen.T, jnp.asarray(self.loading).T)
+        light = exact_product(seen.T, jnp.asarray(self.loading).T)
         number = jnp.arange(self.nodes.n_node) - self.nodes.n_node // 2
         velocity = number.astype(light.dtype) * self.nodes.step
-        both = [_product(jnp.asarray(self.prefilter), own) for own in (light, velocity[:, None] * light)]
-        return jnp.stack([own.reshape(-1) for own in both], axis=1)
+        filtered = [exact_product(jnp.asarray(self.prefilter), sums) for sums in (light, velocity[:, None] * light)]
+        return jnp.stack([sums.reshape(-1) for sums in filtered], axis=1)
 
     def seen(
         self, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
@@ -132,9 +132,9 @@ class LineMap(AbstractCoefficientMap):
 
     def _sigma(self) -> Float[Array, "line velocity"]:
         """Sigma (Angstrom) of each line at each node; NaN for a velocity_dispersion outside the planned range."""
-        own = jnp.asarray(self.velocity_dispersion)
-        within = (own >= self.narrowest * (1 - 1e-5)) & (own <= LARGEST_DISPERSION * (1 + 1e-5))
-        moving = jnp.asarray(self.thermal) ** 2 + own**2
+        dispersion = jnp.asarray(self.velocity_dispersion)
+        within = (dispersion >= self.narrowest * (1 - 1e-5)) & (dispersion <= LARGEST_DISPERSION * (1 + 1e-5))
+        moving = jnp.asarray(self.thermal) ** 2 + dispersion**2
         variance = jnp.asarray(self.spread) ** 2 + jnp.asarray(self.stretch) ** 2 * moving[:, None]
         return jnp.where(within, jnp.sqrt(variance), jnp.full_like(variance, jnp.nan))
 
@@ -153,18 +153,14 @@ class LineMap(AbstractCoefficientMap):
         n_window, first = response.shape[2], jnp.asarray(self.bin_number)[0]
         place = jnp.clip(jnp.asarray(self.start) - first + n_window, 0, self.n_wave + n_window)
 
-        def add(flux: Float[Array, " wide"], one: tuple[Any, ...]) -> tuple[Float[Array, " wide"], None]:
-            place, own, response = one
-            window = lax.dynamic_slice_in_dim(flux, place, n_window) + _product(own, response)
+        def add(flux: Float[Array, " wide"], line: tuple[Any, ...]) -> tuple[Float[Array, " wide"], None]:
+            place, amounts, response = line
+            window = lax.dynamic_slice_in_dim(flux, place, n_window) + exact_product(amounts, response)
             return lax.dynamic_update_slice_in_dim(flux, window, place, 0), None
 
         empty = jnp.zeros(self.n_wave + 2 * n_window, by_line.dtype)
         flux, _ = lax.scan(add, varying(empty, by_line, response, first), (place, by_line.T, response))
         return flux[n_window : n_window + self.n_wave]
-
-
-def _product(left: Float[Array, "..."], right: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
 
 
 _N_SIDE = 8
@@ -224,17 +220,14 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
 @named_arguments
 def with_dispersion(painter: AbstractPainter, velocity_dispersion: Float[Array | ndarray, ""]) -> AbstractPainter:
     """The painter of lines with another velocity_dispersion (km/s, may be traced); TypeError for one of spectra."""
-    own = jnp.asarray(velocity_dispersion)
+    dispersion = jnp.asarray(velocity_dispersion)
     if isinstance(painter, DirectLinePainter):
-        return dataclasses.replace(painter, velocity_dispersion=own)
+        return dataclasses.replace(painter, velocity_dispersion=dispersion)
     if not (isinstance(painter, BasisPainter) and isinstance(painter.coefficient_map, LineMap)):
         raise TypeError(f"velocity_dispersion: expected a painter of lines, got {type(painter).__name__}")
-    outliers = None if painter.outliers is None else with_dispersion(painter.outliers, own)
-    return dataclasses.replace(
-        painter,
-        coefficient_map=dataclasses.replace(painter.coefficient_map, velocity_dispersion=own),
-        outliers=outliers,
-    )
+    outliers = None if painter.outliers is None else with_dispersion(painter.outliers, dispersion)
+    line_map = dataclasses.replace(painter.coefficient_map, velocity_dispersion=dispersion)
+    return dataclasses.replace(painter, coefficient_map=line_map, outliers=outliers)
 
 
 def dispersion_of(painter: AbstractPainter) -> Float[Array, ""] | None:
@@ -274,17 +267,14 @@ def _line_map(
 
 def _profile_error(tracks: LineTracks, nodes: VelocityNodes, dispersion: float) -> float:
     """Largest error of a line in any bin, relative to its highest one, midway between nodes at some velocities."""
-    step, worst = float(nodes.step), 0.0
-    offset = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * step
+    offset, worst = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * float(nodes.step), 0.0
     for middle in np.linspace(-1.0, 1.0, _N_PLACE) * float(nodes.limit):
         velocity = np.concatenate([[middle], middle + offset])
         placed = tracks.at(velocity)
-        first = np.round(tracks.bins.place(placed.centre[0]))
-        reach = int(
-            np.ceil(np.max(tracks.bins.place(placed.centre[-1] + 6 * tracks.sigma(placed, dispersion)[0]) - first))
-        )
+        first, sigma = np.round(tracks.bins.place(placed.centre[0])), tracks.sigma(placed, dispersion)
+        reach = int(np.ceil(np.max(tracks.bins.place(placed.centre[-1] + 6 * sigma[0]) - first)))
         border = tracks.bins.at(first[:, None] + np.arange(-reach, reach + 2)[None, :] - 0.5)
-        place = (border[None] - placed.centre[:, :, None]) / tracks.sigma(placed, dispersion)[:, :, None]
+        place = (border[None] - placed.centre[:, :, None]) / sigma[:, :, None]
         light = np.diff(scipy.special.ndtr(place), axis=2)
         error = np.abs(np.tensordot(bspline.halfway(_N_SIDE), light[1:], 1) - light[0]).max(axis=1)
         worst = max(worst, float(np.max(error / light[0].max(axis=1))))

@@ -1,4 +1,4 @@
-"""How a source of lines is painted: its line spread, method, velocities and width."""
+"""The plan of a source of lines: its line spread, method, velocities and width."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -85,7 +85,7 @@ class LineTracks:
         return np.floor(low + 0.5).astype(np.int32), np.floor(high + 0.5).astype(np.int32)
 
     def on_detector(self, velocity: Float[ndarray, " velocity"]) -> Bool[ndarray, " line"]:
-        """Which lines reach the detector at any of these velocities."""
+        """The lines that reach the detector at any of these velocities."""
         first, last = self.windows(velocity)
         return (last >= 0) & (first < self.bins.n_wave)
 
@@ -106,7 +106,7 @@ class LineRatios(NamedTuple):
 
 
 def reference_light(table: Float[ndarray, "template line"], lines: tuple[str, ...]) -> Float[ndarray, " template"]:
-    """What a template's faint lines are compared with (unit of `table`): Hb, or without it the brightest line."""
+    """Light that a template's faint lines are compared with (unit of `table`): Hb, or the brightest line without it."""
     brightest = table.max(axis=1, initial=0.0)
     if _BALMER not in lines:
         return brightest
@@ -242,7 +242,7 @@ def node_step(tracks: LineTracks, limit: float, narrowest: float, tolerance: flo
 
 
 def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: float) -> float:
-    """The smallest velocity_dispersion (km/s) to plan nodes for, where a run's own is this one.
+    """The smallest velocity_dispersion (km/s) to plan nodes for, in a run with this one.
 
     It is 0, so that any width can follow, where line spread and thermal motion are wide enough for nodes; else half of
     the run's.
@@ -263,16 +263,14 @@ def _work(
     step: float,
 ) -> Work:
     """The sizes that costs go by, of those lines that are seen; they are projected line by line, each in its window."""
-    own, tolerance = tracks.chosen(seen), setup.config.engine.tolerance
+    tracks, tolerance = tracks.chosen(seen), setup.config.engine.tolerance
     ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), tolerance)
-    rank = ratios.coefficients.shape[1]
-    size = BasisSize(rank, step)
-    dust = factored_dust_of(templates, own.wavelength, tolerance)
-    if dust is not None:
-        size = BasisSize(len(own.wavelength), step, rank, len(dust.parts))
-    first, last = own.windows(np.zeros(1))
+    rank, n_line = ratios.coefficients.shape[1], len(tracks.wavelength)
+    dust = factored_dust_of(templates, tracks.wavelength, tolerance)
+    size = BasisSize(rank, step) if dust is None else BasisSize(n_line, step, rank, len(dust.parts))
+    first, last = tracks.windows(np.zeros(1))
     n_bin = int(np.sum(last - first + 1))
-    bins = OnBins(n_bin, _ERROR_FUNCTIONS * n_bin, n_bin / size.rank + len(own.wavelength))
+    bins = OnBins(n_bin, _ERROR_FUNCTIONS * n_bin, n_bin / size.rank + n_line)
     return work_of(setup, tracks.spread, fast, bins)._replace(size=size)
 
 

@@ -27,7 +27,7 @@ def transmission(
     """10^(-0.4 A(V) A(lambda) / A(V)) of all layers; beyond A(V) = `largest` (mag) of a layer it dims all wavelengths
     as V."""
     colour = jnp.minimum(a_v, largest)
-    layers = [colour[:, layer, None] * own[None, :] for layer, own in enumerate(jnp.asarray(relative))]
+    layers = [colour[:, layer, None] * curve[None, :] for layer, curve in enumerate(jnp.asarray(relative))]
     magnitudes = sum(layers[1:], start=layers[0]) + (a_v - colour).sum(axis=1)[:, None]
     return jnp.exp(-_PER_MAG * magnitudes)
 
@@ -67,7 +67,7 @@ def spread_a_v(largest: float, n_layer: int, number: int) -> Float[ndarray, "a_v
     """At least `number` values from 0 to `largest`, evenly spaced in each layer."""
     side = int(np.ceil(number ** (1 / n_layer) - 1e-9)) + n_layer - 1
     every = np.meshgrid(*[np.linspace(0.0, largest, side)] * n_layer, indexing="ij")
-    return np.stack([own.ravel() for own in every], axis=1)
+    return np.stack([axis.ravel() for axis in every], axis=1)
 
 
 def factored_dust(relative: Float[ndarray, "layer wave"], largest: float, tolerance: float) -> FactoredDust:
@@ -99,15 +99,15 @@ def factored_dust(relative: Float[ndarray, "layer wave"], largest: float, tolera
 def _along(relative: Float[ndarray, "layer wave"], first: Float[ndarray, " place"]) -> Float[ndarray, "layer place"]:
     """A / A(V) of all layers where that of the first one has these values."""
     order = np.argsort(relative[0], kind="stable")
-    return np.stack([first, *(np.interp(first, relative[0][order], own[order]) for own in relative[1:])])
+    return np.stack([first, *(np.interp(first, relative[0][order], curve[order]) for curve in relative[1:])])
 
 
 def factored_lines(relative: Float[ndarray, "layer line"], largest: float, tolerance: float) -> FactoredDust:
-    """As `factored_dust`, with the largest error of any line relative to that line behind the dust.
+    """The functions for lines: as by `factored_dust`, with the largest error of any line relative to that line.
 
-    A few lines are exact, by a function for each; of more, a function for each of some places between the least and the
-    largest `relative` of the first layer (Chebyshev nodes): by polynomials in it, or where there are more layers by
-    least squares.
+    A few lines are exact, by a function for each. For more there is a function for each of some places between the
+    least and the largest `relative` of the first layer (Chebyshev nodes): by polynomials in it, or where there are more
+    layers by least squares, relative to each line at every A(V).
     """
     different, which = np.unique(relative, axis=1, return_inverse=True)
     a_v, n_line = spread_a_v(largest, len(relative), _N_A_V), different.shape[1]
@@ -116,9 +116,12 @@ def factored_lines(relative: Float[ndarray, "layer line"], largest: float, toler
         place = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(number) + 0.5) / number)
         node = _along(different, place)
         powers = 10.0 ** (-0.4 * (a_v @ node))
-        parts = (
-            _lagrange(place, relative[0]) if len(relative) == 1 else _fitted(powers, 10.0 ** (-0.4 * (a_v @ relative)))
-        )
+        if len(relative) == 1:
+            parts = _lagrange(place, relative[0])
+        else:
+            columns = (10.0 ** (-0.4 * (a_v @ relative))).T
+            fits = [np.linalg.lstsq(powers / dim[:, None], np.ones(len(dim)), rcond=None)[0] for dim in columns]
+            parts = np.stack(fits, axis=1)
         error = float(np.abs((powers @ parts) * 10.0 ** (0.4 * (a_v @ relative)) - 1.0).max())
         if error <= tolerance:
             return FactoredDust(DustFactors(node, np.eye(number), np.asarray(largest)), parts, error)
@@ -126,16 +129,10 @@ def factored_lines(relative: Float[ndarray, "layer line"], largest: float, toler
     return FactoredDust(DustFactors(different, exact, np.asarray(largest)), exact[:, which.ravel()], 0.0)
 
 
-def _fitted(powers: Float[ndarray, "a_v node"], dimmed: Float[ndarray, "a_v line"]) -> Float[ndarray, "node line"]:
-    """The combinations of powers that are nearest to each line, relative to it at every A(V)."""
-    return np.stack(
-        [np.linalg.lstsq(powers / own[:, None], np.ones(len(own)), rcond=None)[0] for own in dimmed.T], axis=1
-    )
-
-
 def _lagrange(node: Float[ndarray, " node"], place: Float[ndarray, " place"]) -> Float[ndarray, "node place"]:
     """The polynomial of each node, 1 there and 0 at the others, at some places."""
-    others = [np.delete(node, number) for number in range(len(node))]
-    return np.stack(
-        [np.prod((place[:, None] - own) / (node[number] - own), axis=1) for number, own in enumerate(others)]
-    )
+    rows = []
+    for number, middle in enumerate(node):
+        others = np.delete(node, number)
+        rows.append(np.prod((place[:, None] - others) / (middle - others), axis=1))
+    return np.stack(rows)

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.engine.spaxels import Images
+from rubix_like.engine.spaxels import Images, exact_product
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.mesh import DeviceLayout
 
@@ -38,7 +37,7 @@ class AbstractCoefficientMap(eqx.Module):
 
     @abstractmethod
     def kept(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel kept"]:
-        """What is kept of painted coefficients: the columns that `spectra` projects, `n_coefficient` of them."""
+        """The columns that `spectra` projects, `n_coefficient` of them, from painted coefficients."""
 
     @abstractmethod
     def spectra(self) -> Projection:
@@ -75,16 +74,32 @@ def projected(
     return spatial.of_bins(projection(kept))
 
 
-class MatrixMap(AbstractCoefficientMap):
-    """One product with a matrix; `moment_matrix` takes the coefficients to their moments."""
+TABLES = ("reduction", "mixing", "matrix", "sizes", "error")
 
-    matrix: Float[Array | ndarray, "coefficient wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
+
+class MatrixMap(AbstractCoefficientMap):
+    """F(lambda) = H M(lambda) by one product with a matrix; or, for a PSF with the terms w_k, A_k (`PSFTerms`), the sum
+    over terms k of w_k(lambda) (A_k * H) M(lambda).
+
+    H are the coefficients of a spaxel, M the projection matrix. Its rows are far from independent (neighbouring
+    velocity nodes look alike), and w_k A_k is small for k > 0, so that H w_k M is needed with few digits only: w_k M
+    is replaced by a product U_k V_k of as few columns as the tolerance takes. H U_0 is kept of the coefficients; the
+    other U_k are products of U_0 with `mixing`. `matrix` holds all V_k, one below the other, `sizes` of each.
+
+    `reduction`: U_0, or None where all coefficients are kept. For a PSF that is one for all wavelengths, and without
+    one, there is one term. `moment_matrix` takes the coefficients to their moments.
+    """
+
+    matrix: Float[Array | ndarray, "column wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
     moment_matrix: Float[Array | ndarray, "coefficient 2"]
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    reduction: Float[Array | ndarray, "coefficient kept"] | None = None
+    mixing: Float[Array | ndarray, "kept mixed"] | None = None
 
     @property
     def n_coefficient(self) -> int:
-        """Rows of the matrix."""
-        return self.matrix.shape[0]
+        """Columns that are kept."""
+        return self.sizes[0]
 
     @property
     def n_wave(self) -> int:
@@ -92,12 +107,12 @@ class MatrixMap(AbstractCoefficientMap):
         return self.matrix.shape[1]
 
     def kept(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel kept"]:
-        """All of them."""
-        return coefficients
+        """H U_0."""
+        return coefficients if self.reduction is None else exact_product(coefficients, self.reduction)
 
     def spectra(self) -> Projection:
-        """The product."""
-        return lambda coefficients: jnp.matmul(coefficients, self.matrix, precision=lax.Precision.HIGHEST)
+        """The product with V_0."""
+        return lambda kept: exact_product(kept, jnp.asarray(self.matrix)[: self.n_coefficient])
 
     def moments(self) -> Float[Array | ndarray, "coefficient 2"]:
         """`moment_matrix`."""
@@ -106,18 +121,22 @@ class MatrixMap(AbstractCoefficientMap):
     def seen(
         self, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
     ) -> Float[Array, "seen own_bin"]:
-        """The product, after or before the spaxels are seen."""
-        return projected(self.spectra(), kept, spatial, by_terms=by_terms)
+        """One product with the matrix, of the columns of all terms after each is seen through its own image."""
+        if spatial.by_wavelength is None or not by_terms or self.mixing is None:
+            return projected(self.spectra(), kept, spatial, by_terms=by_terms)
+        images = spatial.grid.images(kept)
+        every = jnp.concatenate([images, exact_product(images, self.mixing)], axis=2)
+        return exact_product(spatial.by_wavelength.terms(every, self.sizes), self.matrix)
+
+    def beside(self, rows: Float[Array, "few wave"]) -> "MatrixMap":
+        """The map of more columns, after its own, that stand for these rows; for a map of one term."""
+        (size,) = self.sizes
+        matrix = jnp.concatenate([jnp.asarray(self.matrix), rows])
+        return dataclasses.replace(self, matrix=matrix, sizes=(size + len(rows),))
 
     def of_own_bins(self, layout: DeviceLayout) -> "MatrixMap":
         """The map with the columns of these bins only."""
         return dataclasses.replace(self, matrix=layout.own_bins(jnp.asarray(self.matrix)))
-
-    def beside(self, rows: Float[Array, "few wave"]) -> "MatrixMap":
-        """The map of more coefficients, after its own, that stand for these rows and have no moments."""
-        moments = jnp.asarray(self.moment_matrix)
-        none = jnp.zeros((len(rows), 2), moments.dtype)
-        return MatrixMap(jnp.concatenate([jnp.asarray(self.matrix), rows]), jnp.concatenate([moments, none]))
 
     def padded(self, n_padded: int) -> "MatrixMap":
         """The map with columns of 0 appended."""
@@ -140,78 +159,6 @@ _AT_ONCE = 4
 _N_CHECKED = 9
 """Velocity nodes, at most, at which errors are measured."""
 
-TABLES = ("reduction", "mixing", "matrix", "sizes", "error")
-
-
-class TermMap(AbstractCoefficientMap):
-    """F(lambda) = sum over terms k of w_k(lambda) (A_k * H) M(lambda) for a PSF with the terms w_k, A_k (`PSFTerms`).
-
-    H are the coefficients of a spaxel, M the projection matrix. Its rows are far from independent (neighbouring
-    velocity nodes look alike), and w_k A_k is small for k > 0, so that H w_k M is needed with few digits only: w_k M
-    is replaced by a product U_k V_k of as few columns as the tolerance takes. Kept of the coefficients is H U_0; the
-    other U_k are products of U_0 with `mixing`. `matrix` holds all V_k, one below the other, `sizes` of each.
-
-    `reduction`: U_0, or None where all coefficients are kept. For any other PSF, and without one, there is one term.
-    """
-
-    reduction: Float[Array | ndarray, "coefficient kept"] | None
-    mixing: Float[Array | ndarray, "kept mixed"]
-    matrix: Float[Array | ndarray, "column wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
-    moment_matrix: Float[Array | ndarray, "coefficient 2"]
-    sizes: tuple[int, ...] = eqx.field(static=True)
-
-    @property
-    def n_coefficient(self) -> int:
-        """Columns that are kept."""
-        return self.sizes[0]
-
-    @property
-    def n_wave(self) -> int:
-        """Columns of the matrix."""
-        return self.matrix.shape[1]
-
-    def kept(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel kept"]:
-        """H U_0."""
-        return coefficients if self.reduction is None else _product(coefficients, self.reduction)
-
-    def spectra(self) -> Projection:
-        """The product with V_0."""
-        return lambda kept: _product(kept, jnp.asarray(self.matrix)[: self.n_coefficient])
-
-    def moments(self) -> Float[Array | ndarray, "coefficient 2"]:
-        """`moment_matrix`."""
-        return self.moment_matrix
-
-    def seen(
-        self,
-        kept: Float[Array, "spaxel kept"],
-        spatial: Images,
-        *,
-        by_terms: bool,
-    ) -> Float[Array, "seen own_bin"]:
-        """One product with the matrix, of the columns of all terms after each is seen through its own image."""
-        if spatial.by_wavelength is None or not by_terms:
-            return projected(self.spectra(), kept, spatial, by_terms=False)
-        images = spatial.grid.images(kept)
-        every = jnp.concatenate([images, _product(images, self.mixing)], axis=2)
-        return _product(spatial.by_wavelength.terms(every, self.sizes), self.matrix)
-
-    def beside(self, rows: Float[Array, "few wave"]) -> "TermMap":
-        """The map of more columns, after its own, that stand for these rows; of one term."""
-        (size,) = self.sizes
-        return dataclasses.replace(
-            self, matrix=jnp.concatenate([jnp.asarray(self.matrix), rows]), sizes=(size + len(rows),)
-        )
-
-    def of_own_bins(self, layout: DeviceLayout) -> "TermMap":
-        """The map with the columns of these bins only."""
-        return dataclasses.replace(self, matrix=layout.own_bins(jnp.asarray(self.matrix)))
-
-    def padded(self, n_padded: int) -> "TermMap":
-        """The map with columns of 0 appended."""
-        missing = ((0, 0), (0, n_padded - self.n_wave))
-        return dataclasses.replace(self, matrix=np.pad(np.asarray(self.matrix), missing))
-
 
 class TermWeights(NamedTuple):
     """w_k in the detector's bins; how large each w_k A_k is at most, and the error of their sum, relative to the PSF's
@@ -228,7 +175,7 @@ def find_term_tables(
     terms: TermWeights,
     tolerance: float,
 ) -> dict[str, ndarray]:
-    """`reduction` (no columns where there is none), `mixing`, `matrix` and `sizes` of a `TermMap`, and its `error`.
+    """`reduction` (no columns where there is none), `mixing`, `matrix` and `sizes` of a `MatrixMap`, and its `error`.
 
     `templates`: coefficients of the templates on the basis, of which the matrix has one row for each velocity node.
     `error` is a bound of the rms error of any template at any node, seen through the PSF, relative to its mean and in
@@ -247,20 +194,16 @@ def _tables(seen: "_Seen", terms: TermWeights, tolerance: float) -> dict[str, nd
     matrix = seen.matrix
     left_out = terms.error * seen.steepest
     within = max(tolerance - left_out, 0.0)
-    own = list(zip(terms.weights.T, terms.size, strict=True))
-    first, *others = (seen.reduced(weights, size) for weights, size in own)
+    first, *others = (seen.reduced(weights, size) for weights, size in zip(terms.weights.T, terms.size, strict=True))
     sizes = _fewest([first, *others], within)
-    kept, reduction, every = (
-        first.spectra[:, : sizes[0]].T,
-        seen.matrix @ first.spectra[:, : sizes[0]],
-        [first, *others],
-    )
+    kept, reduction = first.spectra[:, : sizes[0]].T, matrix @ first.spectra[:, : sizes[0]]
+    errors = [first.error[sizes[0]]]
     if sizes[0] > _WORTH * len(matrix):
         sizes = [len(matrix), *_fewest(others, within)]
-        kept, reduction, every = seen.matrix, np.zeros((len(matrix), 0)), [None, *others]
+        kept, reduction, errors = matrix, np.zeros((len(matrix), 0)), []
     spectra = [other.spectra[:, :size] for other, size in zip(others, sizes[1:], strict=True)]
-    mixing = [(kept * weights) @ columns for (weights, _), columns in zip(own[1:], spectra, strict=True)]
-    errors = [one.error[size] for one, size in zip(every, sizes, strict=True) if one is not None]
+    mixing = [(kept * weights) @ columns for weights, columns in zip(terms.weights.T[1:], spectra, strict=True)]
+    errors += [other.error[size] for other, size in zip(others, sizes[1:], strict=True)]
     return {
         "reduction": reduction,
         "mixing": np.concatenate([np.zeros((len(kept), 0)), *mixing], axis=1),
@@ -271,8 +214,8 @@ def _tables(seen: "_Seen", terms: TermWeights, tolerance: float) -> dict[str, nd
 
 
 class _Reduced(NamedTuple):
-    """Orthonormal spectra, the most important ones first, and the error of a term that keeps so many of them, from 0
-    on; `amount` (spectrum,) is what each adds."""
+    """Orthonormal spectra, the most important ones first; the `amount` that each adds; the error of a term that keeps
+    so many of them, from 0 on."""
 
     spectra: Float[ndarray, "wave spectrum"]
     amount: Float[ndarray, " spectrum"]
@@ -301,7 +244,7 @@ class _Seen(NamedTuple):
         relative = templates[shining] / mean[shining, None]
         size = np.linalg.qr(relative, mode="r") / np.sqrt(len(relative))
         steepest = np.sqrt((middle[shining] ** 2).mean(axis=1)) / mean[shining]
-        sets = [size @ own for own in at_nodes]
+        sets = [size @ spectra for spectra in at_nodes]
         while True:
             groups = [sets[start : start + _AT_ONCE] for start in range(0, len(sets), _AT_ONCE)]
             sets = [_moments(np.concatenate(group), least) for group in groups]
@@ -335,20 +278,16 @@ def _fewest(terms: list[_Reduced], tolerance: float) -> list[int]:
     the tolerance."""
 
     def above(limit: float) -> list[int]:
-        return [int(np.count_nonzero(own.amount > limit)) for own in terms]
+        return [int(np.count_nonzero(term.amount > limit)) for term in terms]
 
     def error(sizes: list[int]) -> float:
-        return sum(float(own.error[size]) for own, size in zip(terms, sizes, strict=True))
+        return sum(float(term.error[size]) for term, size in zip(terms, sizes, strict=True))
 
     if not terms:
         return []
-    high = max(float(own.amount.max(initial=0.0)) for own in terms)
+    high = max(float(term.amount.max(initial=0.0)) for term in terms)
     low = 1e-9 * high
     for _ in range(_HALVINGS):
         middle = float(np.sqrt(low * high))
         low, high = (middle, high) if error(above(middle)) <= tolerance else (low, middle)
     return above(low)
-
-
-def _product(left: Float[Array, "*rows kept"], right: Float[Array | ndarray, "kept column"]) -> Float[Array, "..."]:
-    return jnp.matmul(left, jnp.asarray(right), precision=lax.Precision.HIGHEST)

@@ -39,7 +39,7 @@ _exact = lax.Precision.HIGHEST
 
 
 class DustColours(eqx.Module):
-    """The colours of light behind dust in the basis: functions of A(V), and what their products with templates add.
+    """The colours of light behind dust in the basis: functions of A(V), and their products with templates.
 
     A particle's coefficient q of the basis is sum_{r, s} f_r(A(V)) own_s `reduction`[(r, s), q], where own_s are the
     coefficients of its template without dust, the first `kept`[r] of them for the function r.
@@ -79,21 +79,21 @@ def dusty_histogram(
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
     """Coefficients of the basis, summed over particles that are each seen through their own dust, per spaxel and node.
 
-    As `coefficient_histogram`; sums over a tile have the precision of the particles, those over tiles 64 bits.
+    Sums over a tile have the precision of the particles, those over tiles 64 bits.
     """
     n_spaxel, n_node, rank = spaxels[1], nodes.n_node, colours.reduction.shape[1]
     width = n_node if n_node <= _WIDEST else _WINDOW
     n_window = -(-(n_node - 3) // (width - 3))
     dtype = jnp.result_type(nodes.step)
 
-    def contribute(own: Any) -> tuple[Tiles, SourceCounters]:
-        view, counters = look(own)
-        used = lax.stop_gradient(own.weight) > 0
+    def contribute(chunk: Any) -> tuple[Tiles, SourceCounters]:
+        view, counters = look(chunk)
+        used = lax.stop_gradient(chunk.weight) > 0
         return _tiles(view, used, nodes, spaxels, width, n_window), counters
 
-    def add(total: tuple[Any, Any], one: tuple[Tiles, SourceCounters]) -> tuple[Any, Any]:
-        cells = _added(total[0], one[0], axes, coefficients, colours, width)
-        return cells, jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
+    def add(total: tuple[Any, Any], part: tuple[Tiles, SourceCounters]) -> tuple[Any, Any]:
+        cells = _added(total[0], part[0], axes, coefficients, colours, width)
+        return cells, jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], part[1])
 
     with jax.enable_x64(True):
         empty = jnp.zeros((n_spaxel * n_window, width, rank), jnp.float64)
@@ -131,7 +131,8 @@ def _tiles(
     n_step, n_tile, _n_place = source.shape
     particle = source // n_corner
     amount = jnp.where(filled, (view.share * view.amount[:, None]).reshape(-1)[source], jnp.zeros((), view.share.dtype))
-    shares = Shares(amount, tuple(own[particle] for own in view.coordinates), node_weight[particle], local[particle])
+    coordinates = tuple(coordinate[particle] for coordinate in view.coordinates)
+    shares = Shares(amount, coordinates, node_weight[particle], local[particle])
     return Tiles(shares, owner.reshape(n_step, n_tile), filled.any(axis=(1, 2)))
 
 
@@ -140,7 +141,8 @@ def _sorted(
 ) -> tuple[Int[Array, "step tile place"], Bool[Array, "step tile place"], Int[Array, "step tile"]]:
     """Which share lies at each place of the tiles, whether one does, and the cell of each tile (`n_cell`: none)."""
     number = len(cell)
-    size = _tile_size(number, n_cell)
+    half = min(_MOST_PER_TILE, number // (2 * n_cell))
+    size = 1 << max(0, half.bit_length() - 1)  # a power of two, about half of the shares in a cell
     n_tile = min(-(-number // size) + n_cell, number)
     per_step = max(1, min(_ROWS_AT_ONCE // size, n_tile))
     n_step = -(-n_tile // per_step)
@@ -159,11 +161,6 @@ def _sorted(
     return source.reshape(shape), used.reshape(shape), owner.reshape(shape[:2])
 
 
-def _tile_size(number: int, n_cell: int) -> int:
-    """A power of two, about as many as half of the shares in a cell."""
-    return 1 << max(0, min(_MOST_PER_TILE, number // (2 * n_cell)).bit_length() - 1)
-
-
 def _added(
     total: Float[Array, "cell width rank"],
     tiles: Tiles,
@@ -173,17 +170,16 @@ def _added(
     width: int,
 ) -> Float[Array, "cell width rank"]:
     """`total` with all tiles added, some at a time; steps without any share cost nothing."""
-
     axes, coefficients, colours = varying((axes, coefficients, colours), tiles)
 
-    def add(total: Float[Array, "cell width rank"], one: tuple[Shares, Any]) -> Float[Array, "cell width rank"]:
-        shares, cell = one
+    def add(total: Float[Array, "cell width rank"], tile: tuple[Shares, Any]) -> Float[Array, "cell width rank"]:
+        shares, cell = tile
         light = _tile_sums(shares, axes, coefficients, colours, width)
         return total.at[cell].add(light.astype(total.dtype), mode="drop")
 
     @jax.checkpoint
-    def step(total: Float[Array, "cell width rank"], one: tuple[Shares, Any, Any]) -> tuple[Any, None]:
-        shares, cell, filled = one
+    def step(total: Float[Array, "cell width rank"], tile: tuple[Shares, Any, Any]) -> tuple[Any, None]:
+        shares, cell, filled = tile
         return lax.cond(filled, add, lambda total, _: total, total, (shares, cell)), None
 
     return lax.scan(step, total, (tiles.shares, tiles.cell, tiles.filled))[0]
@@ -199,22 +195,22 @@ def _tile_sums(
     """The coefficients of each tile at its velocity nodes."""
     n_tile, n_place = shares.amount.shape
     flat = jax.tree.map(lambda leaf: leaf.reshape(n_tile * n_place, *leaf.shape[2:]), shares)
-    own = weighted_rows(coefficients, corners_of(axes, flat.amount, flat.coordinates)) * flat.amount[:, None]
+    light = weighted_rows(coefficients, corners_of(axes, flat.amount, flat.coordinates)) * flat.amount[:, None]
     a_v = axes.a_v(flat.coordinates)
     assert a_v is not None
     dust = colours.factors(a_v)
     place = jnp.arange(width, dtype=flat.local.dtype)[None, :] - flat.local[:, None]
-    nodes = jnp.zeros(place.shape, own.dtype)
+    nodes = jnp.zeros(place.shape, light.dtype)
     for k in range(bspline.SUPPORT):
         nodes = jnp.where(place == k, flat.node_weight[:, k, None], nodes)
-    n_factor, n_own = dust.shape[1], own.shape[1]
+    n_factor, n_own = dust.shape[1], light.shape[1]
     if n_place < width:
-        parts = [dust[:, r, None] * own[:, :last] for r, last in enumerate(colours.kept)]
+        parts = [dust[:, r, None] * light[:, :last] for r, last in enumerate(colours.kept)]
         products = jnp.concatenate(parts, axis=1)
         joint = jnp.matmul(products, colours.reduction, precision=_exact).reshape(n_tile, n_place, -1)
         return jnp.einsum("tpj,tpq->tjq", nodes.reshape(n_tile, n_place, width), joint, precision=_exact)
     both = (nodes[:, :, None] * dust[:, None, :]).reshape(n_tile, n_place, width * n_factor)
-    sums = jnp.einsum("tpj,tpk->tjk", both, own.reshape(n_tile, n_place, n_own), precision=_exact)
+    sums = jnp.einsum("tpj,tpk->tjk", both, light.reshape(n_tile, n_place, n_own), precision=_exact)
     sums = sums.reshape(n_tile * width, n_factor, n_own)
     products = jnp.concatenate([sums[:, r, :last] for r, last in enumerate(colours.kept)], axis=1)
     return jnp.matmul(products, colours.reduction, precision=_exact).reshape(n_tile, width, -1)

@@ -171,15 +171,15 @@ _LEAST = 1e-10
 
 
 class DustyBasis(NamedTuple):
-    """template k behind A(V) = sum_q (sum_{r, s} f_r own[k, s] reduction[(r, s), q]) spectra[q].
+    """template k behind A(V) = sum_q (sum_{r, s} f_r dust_free[k, s] reduction[(r, s), q]) spectra[q].
 
-    `own`: coefficients of the templates without dust, of which each function's products take the first `kept`; rows of
-    `reduction` for others are 0 (`chosen` are those that are not); `residuals` (a_v, template): rms error of each
-    template at each of the `a_v`, relative to its mean behind the dust, in the view where it is largest.
+    `dust_free`: coefficients of the templates without dust, of which each function's products take the first `kept`;
+    rows of `reduction` for others are 0 (`chosen` are those that are not); `residuals` (a_v, template): rms error of
+    each template at each of the `a_v`, relative to its mean behind the dust, in the view where it is largest.
     """
 
     dust: FactoredDust
-    own: Float[ndarray, "template own"]
+    dust_free: Float[ndarray, "template own"]
     kept: tuple[int, ...]
     reduction: Float[ndarray, "product rank"]
     spectra: Float[ndarray, "rank rest"]
@@ -192,12 +192,12 @@ class DustyBasis(NamedTuple):
     @property
     def chosen(self) -> Int[ndarray, " kept"]:
         """The products that are kept."""
-        return _places(self.kept, self.own.shape[1])
+        return _places(self.kept, self.dust_free.shape[1])
 
     def coefficients(self, a_v: Float[ndarray, "a_v layer"]) -> Float[ndarray, "a_v template rank"]:
         """The templates' coefficients on the basis behind dust."""
-        products = np.einsum("ar,ks->akrs", self.dust.at(a_v), self.own)
-        return products.reshape(len(a_v), len(self.own), -1) @ self.reduction
+        products = np.einsum("ar,ks->akrs", self.dust.at(a_v), self.dust_free)
+        return products.reshape(len(a_v), len(self.dust_free), -1) @ self.reduction
 
 
 class Views(NamedTuple):
@@ -214,11 +214,11 @@ class Views(NamedTuple):
     layers: Layers | None
 
     def of(self, chosen: Int[ndarray, " chosen"]) -> "Views":
-        """Those of some of the templates."""
+        """The views of some of the templates."""
         return self._replace(templates=self.templates[chosen], seen=self.seen[chosen])
 
     def dims(self, a_v: Float[ndarray, "a_v layer"], *, at_rest: bool = False) -> Float[ndarray, "a_v wave"]:
-        """What dust lets through, 10^(-0.4 A), in the bins, or on the nodes of the rest frame."""
+        """The transmission of dust, 10^(-0.4 A), in the bins, or on the nodes of the rest frame."""
         assert self.layers is not None
         return 10.0 ** (-0.4 * (a_v @ self.layers(self.rest_wavelength if at_rest else self.wavelength)))
 
@@ -228,10 +228,8 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
 
     Every template at some A(V) is fitted, relative to its mean behind the dust, by the products of functions of A(V)
     with the templates' coefficients on a basis without dust, which is made finer until the errors are within their
-    share of the tolerance. What these products add is then decomposed by singular values.
-
-    All that is found for a sample of the templates, those that others do not stand for. The errors are then those of
-    all templates; where some are beyond the tolerance, these join the sample.
+    share of the tolerance. These products are then decomposed by singular values. The fit is that of a sample of the
+    templates, the errors those of all of them; templates beyond the tolerance join the sample.
     """
     assert views.layers is not None
     relative, level = views.layers(views.wavelength), views.seen.mean(axis=1)
@@ -246,7 +244,7 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
         found = _for_all(views, behind, _from_sample(views.of(sample), behind, tolerance))
         worst = found.residuals.max(axis=0)
         if len(sample) == len(every) or worst.max() <= _IN_ALL * tolerance:
-            return found._replace(own=found.own * level[:, None])
+            return found._replace(dust_free=found.dust_free * level[:, None])
         more = np.union1d(sample, np.flatnonzero(worst > tolerance))
         sample = more if n_left > 0 and len(more) > len(sample) else every
         n_left -= 1
@@ -268,14 +266,14 @@ def _sample(views: Views, share: float) -> Int[ndarray, " chosen"]:
 
 
 def _plain(views: Views, share: float) -> tuple[SpectralBasis, Float[ndarray, "own bin"]]:
-    """The basis of templates without dust, and what its spectra are in the views."""
+    """The basis of templates without dust, and its spectra in the views."""
     plain = find_basis(views.templates, views.rest_wavelength, views.seen, share, views.n_bin)
     return plain, _coefficients(views.seen.T, plain.coefficients.T).T
 
 
 class Behind(NamedTuple):
-    """The dust, A(V) at which templates are fitted, the functions of A(V) there, and what the dust lets through there,
-    in the views' bins and on the nodes of the rest frame."""
+    """The dust, A(V) at which templates are fitted, the functions of A(V) there, and the transmission there in the
+    views' bins and on the nodes of the rest frame."""
 
     dust: FactoredDust
     a_v: Float[ndarray, "a_v layer"]
@@ -285,14 +283,14 @@ class Behind(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A fit by products with `own` coefficients, of which each function's products take the first `kept`.
+    """A fit by products with the `dust_free` coefficients, of which each function's products take the first `kept`.
 
-    `basis`: what the coefficients multiply, in the views; `white` combinations of the products (`_whitened`), and what
-    the products are in the views (`seen`) and at `rest`; `residual`: the largest error.
+    `basis`: the spectra of the coefficients in the views; `white` combinations of the products (`_whitened`); the
+    products in the views (`seen`) and at `rest`; `residual`: the largest error.
     """
 
     basis: Float[ndarray, "own bin"]
-    own: Float[ndarray, "template own"]
+    dust_free: Float[ndarray, "template own"]
     kept: tuple[int, ...]
     white: Float[ndarray, "product n"]
     seen: Float[ndarray, "product bin"]
@@ -323,7 +321,7 @@ def _from_sample(views: Views, behind: Behind, tolerance: float) -> _Sampled:
     finer = 1.0
     fit = _fitted(views, behind, finer * tolerance)
     for _ in range(_N_TRIES):
-        if fit.residual <= _FIT_SHARE * tolerance or fit.own.shape[1] > len(fit.own):
+        if fit.residual <= _FIT_SHARE * tolerance or fit.dust_free.shape[1] > len(fit.dust_free):
             break
         finer *= _TIGHTER
         fit = _fitted(views, behind, finer * tolerance)
@@ -333,27 +331,28 @@ def _from_sample(views: Views, behind: Behind, tolerance: float) -> _Sampled:
 def _for_all(views: Views, behind: Behind, found: _Sampled) -> DustyBasis:
     """The basis of a sample for all templates: their coefficients, by least squares in the views, and their errors."""
     fit = found.fit
-    own = _coefficients(views.seen, fit.basis)
-    made = [(own[:, : len(mixed)] @ mixed, found.seen) for mixed in _mixed(behind.functions, fit.kept, found.reduction)]
-    errors = _dusty_errors(views, behind, made, _means(views, behind))
-    reduction = np.zeros((behind.functions.shape[1] * own.shape[1], found.reduction.shape[1]))
-    reduction[_places(fit.kept, own.shape[1])] = found.reduction
-    return DustyBasis(behind.dust, own, fit.kept, reduction, found.spectra, behind.a_v, *errors)
+    dust_free = _coefficients(views.seen, fit.basis)
+    mixtures = _mixed(behind.functions, fit.kept, found.reduction)
+    products = [(dust_free[:, : len(mixed)] @ mixed, found.seen) for mixed in mixtures]
+    errors = _dusty_errors(views, behind, products, _means(views, behind))
+    reduction = np.zeros((behind.functions.shape[1] * dust_free.shape[1], found.reduction.shape[1]))
+    reduction[_places(fit.kept, dust_free.shape[1])] = found.reduction
+    return DustyBasis(behind.dust, dust_free, fit.kept, reduction, found.spectra, behind.a_v, *errors)
 
 
 def _fitted(views: Views, behind: Behind, tolerance: float) -> _Fit:
     """The fit by a basis without dust, and by as many of the products, as shares of a tolerance say."""
     plain, basis = _plain(views, _TEMPLATE_SHARE * tolerance)
-    own = _coefficients(views.seen, basis)
+    dust_free = _coefficients(views.seen, basis)
     means = _means(views, behind)
     size = np.sqrt((plain.spectra**2).mean(axis=1) / len(views.wavelength))
     kept = _kept(behind.functions, plain.coefficients, size, means, _DROP_SHARE * tolerance)
-    normal, seen, rest = _equations(views, behind, own, kept, means)
+    normal, seen, rest = _equations(views, behind, dust_free, kept, means)
     white = _whitened(normal)
-    products = white @ (white.T @ seen)
-    made = [(own[:, : len(mixed)], mixed) for mixed in _mixed(behind.functions, kept, products)]
-    residual = float(_dusty_errors(views, behind, made, means).residuals.max())
-    return _Fit(basis, own, kept, white, seen, rest, means, residual)
+    mixtures = _mixed(behind.functions, kept, white @ (white.T @ seen))
+    products = [(dust_free[:, : len(mixed)], mixed) for mixed in mixtures]
+    residual = float(_dusty_errors(views, behind, products, means).residuals.max())
+    return _Fit(basis, dust_free, kept, white, seen, rest, means, residual)
 
 
 def _means(views: Views, behind: Behind) -> Float[ndarray, "a_v template"]:
@@ -383,12 +382,12 @@ def _kept(
         lit = mean > 0
         largest = np.abs(coefficients[lit] / mean[lit, None]).max(axis=0, initial=0.0)
         added = np.maximum(added, np.abs(function)[:, None] * (largest * size)[None, :])
-    last = [int(np.flatnonzero(own > least).max(initial=0)) + 1 for own in added]
+    last = [int(np.flatnonzero(amounts > least).max(initial=0)) + 1 for amounts in added]
     return tuple(int(number) for number in np.maximum.accumulate(last[::-1])[::-1])
 
 
 def _equations(
-    views: Views, behind: Behind, own: Float[ndarray, "template own"], kept: tuple[int, ...], means: ndarray
+    views: Views, behind: Behind, dust_free: Float[ndarray, "template own"], kept: tuple[int, ...], means: ndarray
 ) -> tuple[ndarray, ndarray, ndarray]:
     """Normal equations of the fit, over templates and A(V), each spectrum relative to its mean in the views: of the
     products among themselves, with the views, and with the rest frame."""
@@ -397,21 +396,21 @@ def _equations(
     seen, rest = (np.zeros((n_product, rows.shape[1])) for rows in (views.seen, views.templates))
     for function, dim, dim_at_rest, mean in zip(behind.functions, behind.seen, behind.at_rest, means, strict=True):
         lit = mean > 0
-        weighted = np.where(lit, 1.0 / np.where(lit, mean, 1.0) ** 2, 0.0)[:, None] * own
-        own_normal, own_seen = weighted.T @ own, (weighted.T @ views.seen) * dim
-        own_rest = (weighted.T @ views.templates) * dim_at_rest
+        weighted = np.where(lit, 1.0 / np.where(lit, mean, 1.0) ** 2, 0.0)[:, None] * dust_free
+        normal_here, seen_here = weighted.T @ dust_free, (weighted.T @ views.seen) * dim
+        rest_here = (weighted.T @ views.templates) * dim_at_rest
         for factor, part in zip(function, parts, strict=True):
             number = part.stop - part.start
-            seen[part] += factor * own_seen[:number]
-            rest[part] += factor * own_rest[:number]
+            seen[part] += factor * seen_here[:number]
+            rest[part] += factor * rest_here[:number]
             for other_factor, other in zip(function, parts, strict=True):
-                normal[part, other] += factor * other_factor * own_normal[:number, : other.stop - other.start]
+                normal[part, other] += factor * other_factor * normal_here[:number, : other.stop - other.start]
     return normal, seen, rest
 
 
 def _places(kept: tuple[int, ...], n_own: int) -> Int[ndarray, " kept"]:
     """Places of the kept products among all."""
-    return np.concatenate([number * n_own + np.arange(own) for number, own in enumerate(kept)])
+    return np.concatenate([function * n_own + np.arange(number) for function, number in enumerate(kept)])
 
 
 def _parts(kept: tuple[int, ...]) -> list[slice]:
@@ -439,7 +438,7 @@ def _whitened(normal: Float[ndarray, "product product"]) -> Float[ndarray, "prod
 
 
 def _decomposed(views: Views, behind: Behind, fit: _Fit, tolerance: float) -> _Sampled:
-    """As many vectors of the products' spectra as keep every template within the tolerance, about an eighth more at a
+    """The vectors of the products' spectra that keep every template within the tolerance, about an eighth more at a
     time."""
     spectra = fit.white.T @ fit.seen
     squares, left = scipy.linalg.eigh(spectra @ spectra.T)
@@ -447,8 +446,9 @@ def _decomposed(views: Views, behind: Behind, fit: _Fit, tolerance: float) -> _S
     rank = _dusty_rank(fit, behind, fit.white @ left, size, tolerance)
     while True:
         reduction, found = fit.white @ left[:, :rank], left[:, :rank].T @ spectra
-        made = [(fit.own[:, : len(mixed)] @ mixed, found) for mixed in _mixed(behind.functions, fit.kept, reduction)]
-        worst = _dusty_errors(views, behind, made, fit.means).residuals.max()
+        mixtures = _mixed(behind.functions, fit.kept, reduction)
+        products = [(fit.dust_free[:, : len(mixed)] @ mixed, found) for mixed in mixtures]
+        worst = _dusty_errors(views, behind, products, fit.means).residuals.max()
         if rank == len(size) or worst <= _IN_ALL * tolerance:
             return _Sampled(fit, reduction, reduction.T @ fit.rest, found)
         rank = min(len(size), rank + max(1, rank // 64) * _RANK_STEP)
@@ -461,7 +461,7 @@ def _dusty_rank(
     left = np.zeros(len(size) + 1)
     for mixed, mean in zip(_mixed(behind.functions, fit.kept, products), fit.means, strict=True):
         lit = mean > 0
-        scores = (fit.own[lit, : len(mixed)] @ mixed) * size / mean[lit, None]
+        scores = (fit.dust_free[lit, : len(mixed)] @ mixed) * size / mean[lit, None]
         beyond = np.cumsum(scores[:, ::-1] ** 2, axis=1)[:, ::-1] / fit.seen.shape[1]
         left[:-1] = np.maximum(left[:-1], beyond.max(axis=0, initial=0.0))
     fitting = int(np.flatnonzero(np.sqrt(left) <= _RANK_SHARE * tolerance)[0])
@@ -471,20 +471,20 @@ def _dusty_rank(
 def _dusty_errors(
     views: Views,
     behind: Behind,
-    made: Iterable[tuple[Float[ndarray, "template n"], Float[ndarray, "n bin"]]],
+    products: Iterable[tuple[Float[ndarray, "template n"], Float[ndarray, "n bin"]]],
     means: Float[ndarray, "a_v template"],
 ) -> _Errors:
-    """Errors of spectra that are made as coefficients times spectra, for each A(V); computed in 32 bits.
+    """Errors of products of coefficients and spectra, for each A(V); computed in 32 bits.
 
     Residuals are those of the view where they are largest.
     """
     residuals, worst = np.zeros(means.shape), np.zeros(3)
     seen, edges = views.seen.astype(np.float32), np.cumsum((0, *views.n_bin))
-    for number, (dim, (coefficients, spectra)) in enumerate(zip(behind.seen.astype(np.float32), made, strict=True)):
-        own, rows = coefficients.astype(np.float32), spectra.astype(np.float32)
+    for number, (dim, product) in enumerate(zip(behind.seen.astype(np.float32), products, strict=True)):
+        coefficients, spectra = (factor.astype(np.float32) for factor in product)
         lit = np.flatnonzero(means[number] > 0)
         for chosen in np.array_split(lit, -(-len(lit) // _AT_ONCE)):
-            true, model = seen[chosen] * dim, own[chosen] @ rows
+            true, model = seen[chosen] * dim, coefficients[chosen] @ spectra
             for first, last in itertools.pairwise(edges):
                 rms, found = _errors_of(true[:, first:last], model[:, first:last])
                 residuals[number, chosen] = np.maximum(residuals[number, chosen], rms)

@@ -1,4 +1,4 @@
-"""Where the velocity nodes of method `basis` lie, and how far splines through them are from the spectra."""
+"""Velocity nodes of method `basis`, and the errors of splines through them."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ _SPECTRA_AT_ONCE = 64
 
 
 class Detection(eqx.Module):
-    """What a detector does to spectra on the nodes of a rest-frame window.
+    """The action of a detector on spectra at the nodes of a rest-frame window.
 
     `redshift` and `kernel` (FWHM of the line spread per fine bin, Angstrom of the medium) may be changed and
     differentiated; the rebinner's edges hold for `reference_redshift`.
@@ -68,8 +68,8 @@ def detect(
     """
     stretch = jnp.log1p(detection.redshift) - jnp.log1p(detection.reference_redshift)
 
-    def at(own: Float[Array, ""]) -> Float[Array, "row wave"]:
-        log_doppler = own / SPEED_OF_LIGHT + stretch
+    def at(velocity: Float[Array, ""]) -> Float[Array, "row wave"]:
+        log_doppler = velocity / SPEED_OF_LIGHT + stretch
         light = lax.map(
             lambda spectrum: detection.rebinner.light_of_one(spectrum, log_doppler),
             spectra,
@@ -180,8 +180,7 @@ class Basis(NamedTuple):
 
 
 class Between(NamedTuple):
-    """Spectra midway between the nodes of every interval that velocities may lie in: what a spline makes of them, and
-    what they are."""
+    """Spectra midway between the nodes of every interval that velocities may lie in: by a spline, and exactly."""
 
     splined: Float[ndarray, "interval row wave"]
     true: Float[ndarray, "interval row wave"]
@@ -267,15 +266,14 @@ def choose_nodes(
     nodes = _nodes_for(window, window.templates[candidates], plan_nodes(limit, _FIRST_STEP), bins, limit, budget)
     if step is not None and float(nodes.step) > step:
         nodes = plan_nodes(limit, step)
-    at_nodes = seen(window, basis.spectra, node_velocity(nodes))
-    between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
-    errors = BETWEEN * template_errors(basis.coefficients, between)
     tries = _N_TRIES
-    while errors.max() > budget and float(nodes.step) > _STEPS[0] and tries:
-        nodes = _nodes_for(window, window.templates[_worst(errors)], nodes, bins, limit, budget)
+    while True:
         at_nodes = seen(window, basis.spectra, node_velocity(nodes))
         between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
         errors = BETWEEN * template_errors(basis.coefficients, between)
+        if errors.max() <= budget or float(nodes.step) <= _STEPS[0] or not tries:
+            break
+        nodes = _nodes_for(window, window.templates[_worst(errors)], nodes, bins, limit, budget)
         tries -= 1
     together = _together(window, basis, basis.residuals + errors, between.splined, nodes, bins)
     return ChosenNodes(nodes, float(errors.max()), together, at_nodes)
@@ -332,11 +330,11 @@ def _together(
     largest, and no less than that of the templates that it was not measured for."""
     order, found = np.argsort(bound)[::-1], 0.0
     for start in range(0, _N_CANDIDATE * _N_ROUND, _N_CANDIDATE):
-        own = order[start : start + _N_CANDIDATE]
-        if not len(own) or bound[own[0]] <= found:
+        chosen = order[start : start + _N_CANDIDATE]
+        if not len(chosen) or bound[chosen[0]] <= found:
             break
-        true = seen(window, window.templates[own], middle_velocity(nodes))[:, :, bins]
-        error = _rms(np.einsum("kr,irl->ikl", basis.coefficients[own], splined) - true)
+        true = seen(window, window.templates[chosen], middle_velocity(nodes))[:, :, bins]
+        error = _rms(np.einsum("kr,irl->ikl", basis.coefficients[chosen], splined) - true)
         found = max(found, BETWEEN * float(_relative(error, true.mean(axis=2)).max()))
     rest = order[_N_CANDIDATE * _N_ROUND :]
     return max(found, float(bound[rest].max(initial=0.0)))

@@ -1,6 +1,4 @@
-"""Where the fibres of a bundle lie in each exposure."""
-
-from typing import Any
+"""Places of a bundle's fibres in each exposure, and the weights by which their spectra make a cube."""
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +16,21 @@ from rubix_like.runtime.places import found_at
 
 def cube_weights(settings: FibreCubeSettings, places: FibrePlaces, footprint: Footprint) -> CubeWeights:
     """The map from fibres to spaxels; raises ConfigError where no spaxel is near any fibre."""
-    raw = (_shepard if settings.method == "shepard" else _drizzle)(settings, places, footprint)
+    if settings.method == "shepard":
+        limit = settings.limit
+        assert limit is not None
+        assert settings.sigma is not None
+        spaxel, fibre, east, north = _pairs(places, footprint, limit)
+        square = east**2 + north**2
+        near = square < limit**2
+        spaxel, fibre, weight = spaxel[near], fibre[near], np.exp(-0.5 * square[near] / settings.sigma**2)
+    else:
+        assert settings.drop is not None
+        radius, half = places.radius * settings.drop, footprint.pixel_scale / 2
+        spaxel, fibre, east, north = _pairs(places, footprint, radius + half * np.sqrt(2))
+        weight = disc_overlap(east - half, east + half, north - half, north + half, radius)
+    sparse, shape = found_at("scipy.sparse:csr_array"), (footprint.n_element, len(places))
+    raw = sparse((weight, (spaxel, fibre)), shape=shape)
     total = np.asarray(raw.sum(axis=1)).ravel()
     seen = total > 0
     if not seen.any():
@@ -29,28 +41,9 @@ def cube_weights(settings: FibreCubeSettings, places: FibrePlaces, footprint: Fo
     if settings.coverage is not None:
         seen &= total >= settings.coverage * np.median(total[seen])
     share = np.where(seen, footprint.pixel_scale**2 / places.area / np.where(seen, total, 1.0), 0.0)
-    matrix = found_at("scipy.sparse:csr_array")(raw.multiply(share[:, None]))
+    matrix = sparse(raw.multiply(share[:, None]))
     matrix.eliminate_zeros()
     return CubeWeights.of_matrix(matrix, footprint.shape, np.where(seen, total, 0.0).reshape(footprint.shape))
-
-
-def _shepard(settings: FibreCubeSettings, places: FibrePlaces, footprint: Footprint) -> Any:
-    sigma, limit = settings.sigma, settings.limit
-    assert sigma is not None
-    assert limit is not None
-    spaxel, fibre, east, north = _pairs(places, footprint, limit)
-    square = east**2 + north**2
-    near = square < limit**2
-    weight = np.exp(-0.5 * square[near] / sigma**2)
-    return _sparse(weight, spaxel[near], fibre[near], footprint, places)
-
-
-def _drizzle(settings: FibreCubeSettings, places: FibrePlaces, footprint: Footprint) -> Any:
-    assert settings.drop is not None
-    radius, half = places.radius * settings.drop, footprint.pixel_scale / 2
-    spaxel, fibre, east, north = _pairs(places, footprint, radius + half * np.sqrt(2))
-    area = disc_overlap(east - half, east + half, north - half, north + half, radius)
-    return _sparse(area, spaxel, fibre, footprint, places)
 
 
 def _pairs(
@@ -69,11 +62,6 @@ def _pairs(
         east.append(x[columns].ravel() - places.x[fibre])
         north.append(y[rows].ravel() - places.y[fibre])
     return np.concatenate(spaxels), np.concatenate(fibres), np.concatenate(east), np.concatenate(north)
-
-
-def _sparse(weight: ndarray, spaxel: ndarray, fibre: ndarray, footprint: Footprint, places: FibrePlaces) -> Any:
-    shape = (footprint.n_element, len(places))
-    return found_at("scipy.sparse:csr_array")((weight, (spaxel, fibre)), shape=shape)
 
 
 _ARCSEC_PER_RADIAN = 180 * 3600 / np.pi
@@ -109,7 +97,8 @@ def displacements(
     medium = settings.pressure, settings.temperature, settings.vapour
     every = bins.to_vacuum(np.append(wavelength, settings.wavelength))
     index = index_of_air(every, *medium)
-    zenith, angle = (np.deg2rad(np.asarray(own))[:, None] for own in (settings.zenith_distance, settings.zenith_angle))
+    zenith = np.deg2rad(np.asarray(settings.zenith_distance))[:, None]
+    angle = np.deg2rad(np.asarray(settings.zenith_angle))[:, None]
     size = (index[:-1] - index[-1]) * np.tan(zenith) * _ARCSEC_PER_RADIAN
     return np.stack([size * np.sin(angle), size * np.cos(angle)], axis=-1)
 
@@ -128,10 +117,11 @@ def displaced_nodes(
     along = np.append(0.0, np.cumsum(steps))
     n_piece = max(1, int(np.ceil(along[-1] / narrowest)))
     ends = np.interp(np.linspace(0.0, along[-1], n_piece + 1), along, range_)
-    own = np.zeros(0) if given is None else np.asarray(given.ends)
-    inside = own[(own > range_[0]) & (own < range_[-1])]
-    degree = _DEGREE if given is None else max(_DEGREE, given.degree)
-    return WavelengthNodes(np.unique(np.concatenate([[range_[0]], ends[1:-1], inside, [range_[-1]]])), degree)
+    ends, degree = np.concatenate([range_[[0, -1]], ends[1:-1]]), _DEGREE
+    if given is not None:
+        others, degree = np.asarray(given.ends), max(_DEGREE, given.degree)
+        ends = np.concatenate([ends, others[(others > range_[0]) & (others < range_[-1])]])
+    return WavelengthNodes(np.unique(ends), degree)
 
 
 Places = Float[ndarray, "fibre 2"]

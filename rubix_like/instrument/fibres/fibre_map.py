@@ -1,7 +1,8 @@
 """The linear map from a painted image to the light of every fibre, through the seeing."""
 
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -73,10 +74,10 @@ def interpolated(table: Float[Array, " r"], place: Float[Array, "*n"]) -> Float[
     first = jnp.floor(place)
     number = first.astype(jnp.int32)
     t = place - first
-    before, own, after, last = (table[jnp.abs(number + step)] for step in (-1, 0, 1, 2))
+    before, here, after, last = (table[jnp.abs(number + step)] for step in (-1, 0, 1, 2))
     return (
         before * (-t * (t - 1.0) * (t - 2.0) / 6.0)
-        + own * ((t + 1.0) * (t - 1.0) * (t - 2.0) / 2.0)
+        + here * ((t + 1.0) * (t - 1.0) * (t - 2.0) / 2.0)
         + after * (-(t + 1.0) * t * (t - 2.0) / 2.0)
         + last * ((t + 1.0) * t * (t - 1.0) / 6.0)
     )
@@ -134,8 +135,8 @@ class FibreMap(eqx.Module):
         cell = float(painted.pixel_scale)
         beside = 0.0 if shift is None else float(np.abs(shift).max())
         farthest = [
-            max(np.max(np.abs(own)) + beside + (size / 2 + TAPS) * cell, 0.0)
-            for own, size in ((places.x, painted.n_x), (places.y, painted.n_y))
+            max(np.max(np.abs(place)) + beside + (size / 2 + TAPS) * cell, 0.0)
+            for place, size in ((places.x, painted.n_x), (places.y, painted.n_y))
         ]
         step = narrowest / _STEPS_PER_FWHM
         return cls(
@@ -167,36 +168,34 @@ class FibreMap(eqx.Module):
 
         if self.shift is None:
             away, betas = self._distances(fwhm.dtype), [None] * len(widths) if beta is None else list(beta)
-            of_nodes = jnp.stack([of_node(away, *own) for own in zip(list(widths), betas, strict=True)])
+            of_nodes = jnp.stack([of_node(away, *node) for node in zip(list(widths), betas, strict=True)])
         else:
             each = jnp.asarray(self.shift, fwhm.dtype), widths, beta
-            of_nodes = lax.map(lambda own: of_node(self._distances(fwhm.dtype, own[0]), *own[1:]), each)
+            of_nodes = lax.map(lambda node: of_node(self._distances(fwhm.dtype, node[0]), *node[1:]), each)
         matrices = of_nodes * jnp.asarray(self.transparency, fwhm.dtype)[None, :, None, None]
         return matrices.reshape(*matrices.shape[:2], -1)
 
     def matrices_over_field(self, field: FieldPSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:
-        """The same for a PSF that varies over the field: the sum over its places, each with its weights in cells."""
+        """The matrices for a PSF that varies over the field: the sum over places, each with its weights in cells."""
         rows, columns = field.weights(self.field)
 
-        def one(place: tuple[Array, Array, Array, Array]) -> Float[Array, "node fibre cell"]:
-            own = self.matrices(field.psf, field.at_place(parameters, *place[:2]))
+        def of_place(place: tuple[Array, Array, Array, Array]) -> Float[Array, "node fibre cell"]:
+            matrices = self.matrices(field.psf, field.at_place(parameters, *place[:2]))
             weights = (place[2][:, None] * place[3][None, :]).reshape(-1)
-            return own * weights.astype(own.dtype)[None, None, :]
+            return matrices * weights.astype(matrices.dtype)[None, None, :]
 
         places = jnp.asarray(field.width), jnp.asarray(field.beta), rows, columns
-        first = one(jax.tree.map(lambda leaf: leaf[0], places))
+        first = of_place(jax.tree.map(lambda leaf: leaf[0], places))
         others = jax.tree.map(lambda leaf: leaf[1:], places)
-        return lax.scan(lambda total, place: (total + one(place), None), first, others)[0]
+        return lax.scan(lambda total, place: (total + of_place(place), None), first, others)[0]
 
     def _of_one(
         self, away: Float[Array, "fibre y x"], fwhm: Float[Array, ""], beta: Float[Array, ""] | None
     ) -> Float[Array, "fibre inner_y inner_x"]:
         radii = jnp.arange(self.n_step, dtype=away.dtype) * self.step
-        tables = [share_in_fibre(radii, self.radius, fwhm * seen, beta, self.n_angle) for seen in self.seeing]
-        n_exposure = len(tables)
-        apart = away.reshape(n_exposure, -1, *away.shape[1:])
-        values = [interpolated(table, own) for table, own in zip(tables, apart, strict=True)]
-        shares = jnp.concatenate(values)
+        tables = [share_in_fibre(radii, self.radius, fwhm * seeing, beta, self.n_angle) for seeing in self.seeing]
+        apart = away.reshape(len(tables), -1, *away.shape[1:])
+        shares = jnp.concatenate([interpolated(*exposure) for exposure in zip(tables, apart, strict=True)])
         if not self._sharpens:
             return shares
         variance = self.painting.taken_off(fwhm / (self.field.pixel_scale * self.painting.cells))
@@ -224,8 +223,8 @@ def margin_for(places: FibrePlaces, footprint: Footprint, reach: int, beside: fl
     light lands up to `beside` arcsec beside its place."""
     wider = float(places.seeing.max()) * reach * footprint.pixel_scale + places.radius + beside
     beyond = [
-        (np.max(np.abs(own)) + wider - side / 2) / footprint.pixel_scale
-        for own, side in zip((places.x, places.y), footprint.sides, strict=True)
+        (np.max(np.abs(place)) + wider - side / 2) / footprint.pixel_scale
+        for place, side in zip((places.x, places.y), footprint.sides, strict=True)
     ]
     return max(0, int(np.ceil(max(beyond))))
 
@@ -244,18 +243,18 @@ class Displacements(NamedTuple):
 
     @staticmethod
     def of(places: FibrePlaces, cells: Footprint, moved: Float[ndarray, "fibre 2"] | None) -> "Displacements":
-        """Of cells whose light lands `moved` (East, North) beside its place."""
+        """The distances from cells whose light lands `moved` (East, North) beside its place."""
         x, y = cells.centres(np)
         east, north = (0.0, 0.0) if moved is None else moved.T
         return Displacements(x[None, :] - (places.x - east)[:, None], (places.y - north)[:, None] - y[None, :])
 
     def chosen(self, fibres: ndarray) -> "Displacements":
-        """Those of some fibres."""
+        """The displacements of some fibres."""
         return Displacements(self.west[fibres], self.north[fibres])
 
 
 class FixedFibreMap(eqx.Module):
-    """`FibreMap` of a PSF without widths: exact integrals over the fibres' discs that no parameter changes.
+    """The map of a PSF without widths: exact integrals over the fibres' discs that no parameter changes.
 
     | field | shape | |
     |---|---|---|
@@ -282,11 +281,15 @@ class FixedFibreMap(eqx.Module):
     ) -> "FixedFibreMap":
         """The map from the cells of `painted` at the PSF's nodes, or at `middle` (Angstrom) where there are none.
 
-        Sharpened by what the deposit spreads stars. A PSF that varies over the field is that of each place times its
+        Sharpened by the deposit's spread of stars. A PSF that varies over the field is that of each place times its
         weights in the cells. Raises ConfigError where there are too many numbers.
         """
-        one, field = (psf.psf, psf) if isinstance(psf, FieldPSF) else (psf, None)
-        wavelength = np.array([middle]) if one.nodes is None else np.asarray(one.nodes.wavelength)
+        weights = [np.ones(painted.shape)]
+        if isinstance(psf, FieldPSF):
+            rows, columns = (np.asarray(axis, np.float64) for axis in psf.weights(painted))
+            weights = [row[:, None] * column[None, :] for row, column in zip(rows, columns, strict=True)]
+            psf = psf.psf
+        wavelength = np.array([middle]) if psf.nodes is None else np.asarray(psf.nodes.wavelength)
         n_byte = 8 * len(wavelength) * len(places) * painted.n_element
         if n_byte > _LARGEST_BYTES:
             raise ConfigError(
@@ -294,14 +297,14 @@ class FixedFibreMap(eqx.Module):
                 f"{painted.n_element} cells at {len(wavelength)} wavelengths, got {format_bytes(n_byte)}; take a "
                 f"smaller fov or psf.enclosed, engine.oversampling: 1, or no refraction"
             )
-        spreads = one.painting.deposit != "nearest"
+        spreads = psf.painting.deposit != "nearest"
         cells = painted.painted(TAPS if spreads else 0)
         total = np.zeros((len(wavelength), len(places), *painted.shape))
-        for place, weight in zip(settings.every_place, _weights(field, painted), strict=True):
+        for place, weight in zip(settings.every_place, weights, strict=True):
             wide = _at_each(place, wavelength, places, cells, shift)
             if spreads:  # by as much of the deposit's variance as the shares of the fibre in the middle can be
                 middle_fibre = int(np.argmin(np.hypot(places.x, places.y)))
-                variance = np.asarray(sharpening(wide[:, middle_fibre], one.painting))
+                variance = np.asarray(sharpening(wide[:, middle_fibre], psf.painting))
                 wide = sharpened(sharpened(wide, 2, variance, np), 3, variance, np)
             total += weight * wide
         total *= places.transparency[:, None, None]
@@ -313,7 +316,7 @@ class FixedFibreMap(eqx.Module):
         return jnp.asarray(self.shares)
 
     def matrices_over_field(self, field: FieldPSF, parameters: PSFParameters) -> Float[Array, "node fibre cell"]:  # noqa: ARG002
-        """The same: they are those over the field."""
+        """The shares, which are those over the field."""
         return jnp.asarray(self.shares)
 
 
@@ -321,14 +324,14 @@ def image_width(settings: PSFSettings, ends: Float[ndarray, " end"]) -> float:
     """FWHM (arcsec) of the Gaussian with the height of an image's highest pixel, or with the resolution element of what
     adaptive optics leave at the `ends` of the range (Angstrom): the narrowest among them, the planes and places."""
     widths = []
-    for own in settings.every_place:
-        if own.optics is not None:
-            area = min(effective_area(own.optics, float(end)) for end in ends)
+    for place in settings.every_place:
+        if place.optics is not None:
+            area = min(effective_area(place.optics, float(end)) for end in ends)
             widths.append(np.sqrt(2 * np.log(2) * area / np.pi))
-            continue
-        planes, scale, _ = load_psf_image(own)
-        highest = (planes / planes.sum(axis=(1, 2), keepdims=True)).max() / scale**2
-        widths.append(np.sqrt(4 * np.log(2) / (np.pi * highest)))
+        else:
+            planes, scale, _ = load_psf_image(place)
+            highest = (planes / planes.sum(axis=(1, 2), keepdims=True)).max() / scale**2
+            widths.append(np.sqrt(4 * np.log(2) / (np.pi * highest)))
     return float(min(widths))
 
 
@@ -364,9 +367,9 @@ def _split(place: Float[ndarray, " n"], size: int, half: int) -> Sequence[tuple[
     phase = np.round(at - pixel, _SAME)
     touches = (pixel > -half - 1) & (pixel < size + half)
     groups = []
-    for own in np.unique(phase[touches]):
-        chosen = np.flatnonzero(touches & (phase == own))
-        groups.append((float(own), chosen, pixel[chosen].astype(int) + half + 1))
+    for middle in np.unique(phase[touches]):
+        chosen = np.flatnonzero(touches & (phase == middle))
+        groups.append((float(middle), chosen, pixel[chosen].astype(int) + half + 1))
     return groups
 
 
@@ -377,19 +380,13 @@ def _at_each(
     cells: Footprint,
     shift: Float[ndarray, "node fibre 2"] | None,
 ) -> Float[ndarray, "node fibre y x"]:
-    moved = [None] * len(wavelength) if shift is None else list(shift)
-    every = [Displacements.of(places, cells, own) for own in moved]
+    shifts = [None] * len(wavelength) if shift is None else list(shift)
+    every = [Displacements.of(places, cells, moved) for moved in shifts]
     optics, radius = settings.optics, places.radius
     if optics is not None:
         key = key_of(optics.model_dump(), wavelength, radius, *(part for away in every for part in away))
-        return np.asarray(
-            remembered(
-                "fibres",
-                key,
-                ("light",),
-                lambda: {"light": lights_in_discs(optics, wavelength, radius, every)},
-            )["light"]
-        )
+        make = functools.partial(lights_in_discs, optics, wavelength, radius, every)
+        return np.asarray(remembered("fibres", key, ("light",), lambda: {"light": make()})["light"])
     planes, scale, table = load_psf_image(settings)
     images = planes / planes.sum(axis=(1, 2), keepdims=True)
     if table is None:
@@ -401,16 +398,9 @@ def _at_each(
     for seeing in np.unique(places.seeing):
         those = np.flatnonzero(places.seeing == seeing)
         if shift is None:
-            found[:, those] = shares_of_image(images, scale * seeing, places.radius, every[0].chosen(those))
+            found[:, those] = shares_of_image(images, scale * seeing, radius, every[0].chosen(those))
             continue
         for node, away in enumerate(every):
-            one = images[node : node + 1]
-            found[node, those] = shares_of_image(one, scale * seeing, places.radius, away.chosen(those))[0]
+            image = images[node : node + 1]
+            found[node, those] = shares_of_image(image, scale * seeing, radius, away.chosen(those))[0]
     return found
-
-
-def _weights(field: FieldPSF | None, painted: Footprint) -> Iterator[Float[ndarray, "y x"]]:
-    if field is None:
-        return iter([np.ones(painted.shape)])
-    rows, columns = (np.asarray(axis, np.float64) for axis in field.weights(painted))
-    return (row[:, None] * column[None, :] for row, column in zip(rows, columns, strict=True))

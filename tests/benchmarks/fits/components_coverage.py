@@ -21,9 +21,7 @@ binomial distribution, with the rest divided by the number of parameters. Each m
 is done; a run that was ended goes on.
 """
 
-import argparse
 import dataclasses
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -33,6 +31,7 @@ import jax
 import numpy as np
 from fit_calibration import laplace_at
 from foreign_components import OF_SYNTHETIC, configuration
+from measuring import add_record, described, records, run_or_report
 from posterior_calibration import chi_square, ranks, run
 from scipy import stats
 
@@ -258,14 +257,8 @@ def told(mocks, method):
     return words + f"; programs compiled for {len(later)} mocks: {sum(own['programs'] for own in later)}"
 
 
-def records(path):
-    """What a file has."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def run_all(given):
     """Make and fit what the file does not have yet."""
-    jax.config.update("jax_enable_x64", True)
     known = [own for own in records(given.file) if own["light"] == given.light]
     done, chained = {own["number"] for own in known}, {own["number"] for own in known if "nuts" in own}
     compiled, begun = Compilations(), time.process_time()
@@ -283,8 +276,7 @@ def run_all(given):
         seen.add(chain)
         if found["first"]:
             print(f"first mock: {time.process_time() - start:.1f} s, {sum(programs):.1f} s of them in the compiler")
-        with given.file.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+        add_record(given.file, found)
         print(number, np.round(found["laplace"]["pull"], 2), f"{found['seconds']:.2f} s", flush=True)
 
 
@@ -303,15 +295,14 @@ def report(given):
 
 def main():
     """Run, or report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--light", choices=tuple(FREE), default="lines")
     parser.add_argument("--laplace", type=int, default=400)
     parser.add_argument("--nuts", type=int, default=0)
     parser.add_argument("--points", type=int, default=None)
-    given = parser.parse_args()
-    {"run": run_all, "report": report}[given.command](given)
+    run_or_report(parser, {"run": run_all, "report": report})
 
 
 if __name__ == "__main__":

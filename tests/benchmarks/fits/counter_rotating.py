@@ -1,7 +1,8 @@
 """Two counter-rotating stellar discs made by numpy, fitted by two smooth components, and by one that cannot be right.
 
-    PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py run found.jsonl [--seeds 3] [--spaxels 17]
-    PYTHONPATH=tests python tests/benchmarks/fits/counter_rotating.py report found.jsonl
+    export PYTHONPATH=tests:tests/benchmarks
+    python tests/benchmarks/fits/counter_rotating.py run found.jsonl [--seeds 3] [--spaxels 17]
+    python tests/benchmarks/fits/counter_rotating.py report found.jsonl
 
 A galaxy like that of Jethwa et al. (2025, arXiv:2511.03663): a ground truth that resembles a counter-rotating galaxy,
 at S/N from 20 to 200. Of that paper only the abstract could be read, so the numbers of the discs are our own (`DISCS`):
@@ -16,16 +17,14 @@ has is not fitted again. `report` prints a table, and what is missed of: both ve
 within 0.05 dex at S/N 100, `one` told in the first line of every result, `two` in none.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
 
 import foreign_cube
-import jax
 import numpy as np
 from astropy.io import fits
+from measuring import add_record, described, head, records, run_or_report
 
 from rubix_like import fit
 from rubix_like.extend import cache_directory
@@ -179,7 +178,7 @@ def fitted(cube, model, library, blind=False):
 
 def run(given):
     """Fit what the file does not have yet."""
-    done = {(own["ratio"], own["seed"], own["model"]) for own in records(given)}
+    done = {(own["ratio"], own["seed"], own["model"]) for own in known(given)}
     for ratio in given.ratios:
         for seed in range(1, given.seeds + 1):
             missing = [own for own in given.models if (ratio, seed, own) not in done]
@@ -189,22 +188,17 @@ def run(given):
                 grid = GRID | {"N_SPAXEL": given.spaxels, "LAST": given.last}
                 cube = write_cube(Path(folder) / "two.fits", given.library, ratio, seed, grid)
                 for model in missing:
-                    record = {
-                        "ratio": ratio,
-                        "seed": seed,
-                        "model": model,
-                        "spaxels": given.spaxels,
-                        "last": given.last,
-                    } | fitted(cube, model, given.library, given.blind)
-                    with given.file.open("a") as file:
-                        file.write(json.dumps(record) + "\n")
+                    record = {"ratio": ratio, "seed": seed, "model": model}
+                    record |= {"spaxels": given.spaxels, "last": given.last}
+                    record |= fitted(cube, model, given.library, given.blind)
+                    add_record(given.file, record)
                     print(ratio, seed, model, f"{record['seconds']:.0f} s", record["first_line"], flush=True)
 
 
-def records(given):
+def known(given):
     """What the file has of this field and this range of wavelengths."""
-    found = [json.loads(line) for line in given.file.read_text().splitlines()] if given.file.exists() else []
-    return [own for own in found if (own["spaxels"], own["last"]) == (given.spaxels, given.last)]
+    field = given.spaxels, given.last
+    return [own for own in records(given.file) if (own["spaxels"], own["last"]) == field]
 
 
 def errors_of(record):
@@ -220,11 +214,9 @@ def errors_of(record):
 
 def report(given):
     """Print the table, and what is missed."""
-    found = records(given)
-    print(
-        "| S/N | fits | V main | V counter | [M/H] main | [M/H] counter | log age main | log age counter | "
-        "largest pull | s of two, one | two told | one told | by |\n|" + "---|" * 13
-    )
+    found = known(given)
+    numbers = [f"{name} {disc}" for name in ("V", "[M/H]", "log age") for disc in DISCS]
+    print(head("S/N", "fits", *numbers, "largest pull", "s of two, one", "two told", "one told", "by"))
     missed = []
     for ratio in sorted({own["ratio"] for own in found}):
         both = [own for own in found if own["ratio"] == ratio and own["model"] == "two"]
@@ -275,7 +267,7 @@ def missed_of(ratio, errors, both, alone):
 
 def main():
     """Run, or report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--ratios", type=int, nargs="+", default=RATIOS)
@@ -285,9 +277,7 @@ def main():
     parser.add_argument("--last", type=float, default=GRID["LAST"], help="end of the spectra, Angstrom")
     parser.add_argument("--blind", action="store_true")
     parser.add_argument("--library", type=Path, default=cache_directory() / "ssp" / "bc03-miles.h5")
-    given = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    {"run": run, "report": report}[given.command](given)
+    run_or_report(parser, {"run": run, "report": report})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Smooth components fitted to the cube of `tests/foreign_cube.py`: pulls over seeds of its noise.
 
-    PYTHONPATH=tests python tests/benchmarks/fits/foreign_components.py [--seeds 20] [--first 1] [--points N]
+    export PYTHONPATH=tests:tests/benchmarks
+    python tests/benchmarks/fits/foreign_components.py [--seeds 20] [--first 1] [--points N]
 
 Prints every parameter's mean pull, its scatter and the largest, chi^2 of all pulls of each parameter with its p, and
 what is missed of: no pull beyond 4.5, mean pulls within 3 / sqrt(seeds), p above 0.01. With --points also
 2 [ln P(best) - ln P(truth)] of the seeds; it follows chi^2 with one degree of freedom per parameter.
 """
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from foreign_cube import TRUTH, write_foreign_cube
+from measuring import described
 from scipy import stats
 
 from rubix_like import fit, log_posterior
@@ -103,7 +104,7 @@ def report(pulls, drops):
 
 def main():
     """Fit the cube with each seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--points", type=int, default=None)

@@ -17,7 +17,6 @@ and the same other values. `--kinms-method simple` is kinms_fitter's minimisatio
 end within `--limit` is a line of the file too, and counted by the report.
 """
 
-import argparse
 import itertools
 import json
 import signal
@@ -29,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 from astropy.io import fits
+from measuring import add_record, described, head, records
 from posterior_calibration import chi_square
 from scipy.stats import binom, kstest, norm
 
@@ -276,15 +276,9 @@ def run(given):
             write(given.file, {"cube": cube, "fitter": fitter, "truth": truth_of(cube)} | found)
 
 
-def records(path):
-    """What a file has."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def write(path, record):
     """One more line."""
-    with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+    add_record(path, record)
     print({key: own for key, own in record.items() if key not in ("truth", "labels")}, flush=True)
 
 
@@ -309,8 +303,8 @@ def report(given):
         failed = [own for own in everything if own["fitter"] == fitter and "error" in own]
         for words, number in Counter(own["error"].strip().splitlines()[-1] for own in failed).items():
             print(f"{fitter}: {number} without a result: {words}")
-    print(f"| cubes | fitted by | made by | n | {' | '.join(OWN)} | 68 % | 95 % | evaluations | processor time |")
-    print("|" + "---|" * (8 + len(OWN)))
+    intervals = "68 %", "95 %", "evaluations", "processor time"
+    print(head("cubes", "fitted by", "made by", "n", *OWN, *intervals))
     for words, chosen in CUBES.items():
         for fitter, maker in itertools.product(PROGRAMS, MAKERS):
             own = [one for one in found if (one["fitter"], one["cube"][3]) == (fitter, maker) and chosen(*one["cube"])]
@@ -328,7 +322,7 @@ def report(given):
 def print_pulls(found):
     """Of each fitter, maker and parameter: mean and scatter of the pulls, and p of uniform ranks of the truths in
     normal distributions of the stated errors."""
-    print("\n| fitted by | made by | parameter | mean pull | scatter | p of ranks (KS, chi^2) |\n" + "|---" * 6 + "|")
+    print("\n" + head("fitted by", "made by", "parameter", "mean pull", "scatter", "p of ranks (KS, chi^2)"))
     for fitter, maker in itertools.product(PROGRAMS, MAKERS):
         own = [record for record in found if (record["fitter"], record["cube"][3]) == (fitter, maker)]
         pulls = pulls_of([errors_of(record)[1] for record in own]) if own else np.empty((0, len(OWN)))
@@ -384,7 +378,7 @@ def coverage_check(fitter, label, pulls):
 
 def main():
     """Run, or report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--galpak")
@@ -396,7 +390,7 @@ def main():
     parser.add_argument("--limit", type=int, help="seconds of processor time for a fit by a peer")
     parser.add_argument("--only", default="")
     given = parser.parse_args()
-    {"run": run, "report": report}[given.command](given)
+    {"run": run, "report": report}[given.command](given)  # in 32 bits, as a run is by itself
 
 
 if __name__ == "__main__":

@@ -21,15 +21,12 @@ With several stars there is no search for a best fit. Samplers begin at the medi
 light, and NUTS moves in the metric of the mean information at draws from the priors, the same for all mocks.
 """
 
-import argparse
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import posterior_calibration
@@ -37,6 +34,7 @@ import scipy.optimize
 import scipy.stats
 from fit_calibration import best_of, loss_of
 from foreign_stars import Library, interpolated, light_table, read_library, star_spectra
+from measuring import add_record, described, head, records, run_or_report
 from scipy.special import ndtr
 
 import rubix_like as rl
@@ -372,8 +370,7 @@ def run_mock(rung, number, methods):
 
 def run(given):
     """Mocks that the file lacks, number by number, all rungs in turn."""
-    jax.config.update("jax_enable_x64", True)
-    lines = read(given.file)
+    lines = records(given.file)
     done = {(own["stars"], own["number"]) for own in lines if "number" in own}
     model, rungs = Foreign(), {}
     for number in range(given.mocks):
@@ -384,30 +381,21 @@ def run(given):
                 clock = time.process_time()
                 rungs[stars] = make_rung(stars, model)
                 first = run_mock(rungs[stars], 10**6, given.methods)
-                write(given.file, {"stars": stars, "first": time.process_time() - clock, "of": first["seconds"]})
+                seconds = time.process_time() - clock
+                add_record(given.file, {"stars": stars, "first": seconds, "of": first["seconds"]})
             found = run_mock(rungs[stars], number, given.methods)
-            write(given.file, found)
+            add_record(given.file, found)
             print(stars, number, {name: round(own, 2) for name, own in found["seconds"].items()}, flush=True)
-
-
-def read(path):
-    """The lines of a file that may be missing."""
-    return [json.loads(own) for own in path.read_text().splitlines()] if path.exists() else []
-
-
-def write(path, line):
-    """Add a line."""
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 def report(given):
     """Print the tables of a file."""
     for stars in LADDER:
-        mocks = [own for own in read(given.file) if own["stars"] == stars and "number" in own]
+        lines = [line for line in records(given.file) if line["stars"] == stars]
+        mocks = [line for line in lines if "number" in line]
         if mocks:
             print(f"\n{stars} stars in each of 4 spaxels, {len(mocks)} mocks\n\n{table(mocks)}\n\n{told(mocks)}")
-            print(times(mocks, [own for own in read(given.file) if own["stars"] == stars and "first" in own]))
+            print(times(mocks, [line for line in lines if "first" in line]))
 
 
 def bounds(count, level=LEVEL):
@@ -447,10 +435,7 @@ def judgement(mocks, method):
 
 def table(mocks):
     """The judgement in Markdown."""
-    head = (
-        "| by | quantity | in 90 % | of | may be | p (KS) | p (chi^2) | mean pull | scatter | sigma | mean error | |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|"
-    )
+    columns = "by", "quantity", "in 90 %", "of", "may be", "p (KS)", "p (chi^2)", "mean pull", "scatter", "sigma"
     rows = [
         f"| {method} | {own['quantity']} | {own['held']} | {own['of']} | {own['bounds'][0]}-{own['bounds'][1]} "
         f"| {own['p'][0]:.2g} | {own['p'][1]:.2g} | {own['mean pull']:+.2f} | {own['scatter']:.2f} "
@@ -459,7 +444,7 @@ def table(mocks):
         if method in mocks[0]
         for own in judgement(mocks, method)
     ]
-    return "\n".join([head, *rows])
+    return "\n".join([head(*columns, "mean error", ""), *rows])
 
 
 def beside_limit(mocks, method):
@@ -556,26 +541,20 @@ def missed_by_geovi(model, stars=25, samples=8, step=1e-4):
 
 def equation(_):
     """Print how often no solution is found."""
-    print("| ages x metallicities | samples that miss their equation by more than 0.1 sigma |\n|---|---|")
-    for label, model in (
-        ("2 x 2", CoarseForeign(2, 2)),
-        ("2 x 40", CoarseForeign(2, 40)),
-        ("80 x 2", CoarseForeign(80, 2)),
-        ("80 x 40", CoarseForeign(80, 40)),
-    ):
-        print(f"| {label} | {np.mean(missed_by_geovi(model) > 0.1):.3f} |")
+    print(head("ages x metallicities", "samples that miss their equation by more than 0.1 sigma"))
+    for shape in ((2, 2), (2, 40), (80, 2), (80, 40)):
+        print(f"| {shape[0]} x {shape[1]} | {np.mean(missed_by_geovi(CoarseForeign(*shape)) > 0.1):.3f} |")
 
 
 def main():
     """Run, or report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("command", choices=("run", "report", "equation"))
     parser.add_argument("file", type=Path, nargs="?", default=Path("spaxel_ladder.jsonl"))
     parser.add_argument("--mocks", type=int, default=100)
     parser.add_argument("--stars", type=int, nargs="+", choices=LADDER, default=LADDER)
     parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=tuple(METHODS))
-    given = parser.parse_args()
-    {"run": run, "report": report, "equation": equation}[given.command](given)
+    run_or_report(parser, {"run": run, "report": report, "equation": equation})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How often a fit of a smooth component gets to one place from any start: cubes of numpy, many seeds of the starts.
 
-    PYTHONPATH=tests python tests/benchmarks/fits/starts_components.py [--seeds 10] [--cases 20:10 50:30]
+    export PYTHONPATH=tests:tests/benchmarks
+    python tests/benchmarks/fits/starts_components.py [--seeds 10] [--cases 20:10 50:30]
 
 The discs are those of `tests/foreign_cube.py` (numpy alone), on 12 x 12 spaxels, at inclinations of 20, 50 and 80 deg
 with S/N 10 and 50 in the brightest voxel. Eight numbers are free, with wide priors, and nothing is given to start at.
@@ -11,7 +12,6 @@ reached the best place and say nothing. `off`: the largest difference of a value
 of the place that is nearest to it, in any of the fits.
 """
 
-import argparse
 import dataclasses
 import itertools
 import tempfile
@@ -22,6 +22,7 @@ import foreign_cube
 import jax
 import numpy as np
 from foreign_components import OF_SYNTHETIC, configuration
+from measuring import described, head
 
 from rubix_like import load_config, log_posterior
 from rubix_like.inference.best_fit import describe_best
@@ -124,13 +125,13 @@ def case_of(text):
 
 def main():
     """Fit and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--cases", nargs="+", type=case_of, default=CASES)
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    print("| inclination | S/N | reached | converged | two optima told | missed | steps | off | s |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = "inclination", "S/N", "reached", "converged", "two optima told", "missed", "steps", "off", "s"
+    print(head(*columns))
     with tempfile.TemporaryDirectory() as folder:
         for case in given.cases:
             print(row_of(folder, case, range(1, given.seeds + 1)), flush=True)

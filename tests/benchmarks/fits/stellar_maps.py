@@ -1,8 +1,9 @@
 """MUSE mocks at S/N 30 fitted by a smooth disc, beside maps by pPXF and a disc fitted to them.
 
-    PYTHONPATH=tests:tests/physics python tests/benchmarks/fits/stellar_maps.py run found.jsonl --ppxf PYTHON
+    export PYTHONPATH=tests:tests/physics:tests/benchmarks
+    python tests/benchmarks/fits/stellar_maps.py run found.jsonl --ppxf PYTHON
         [--galaxy illustris1_z0_subhalo420815_stars.hdf5] [--cases disc galaxy] [--seeds 3]
-    PYTHONPATH=tests:tests/physics python tests/benchmarks/fits/stellar_maps.py report found.jsonl
+    python tests/benchmarks/fits/stellar_maps.py report found.jsonl
 
 Two cubes of MUSE's bins and line spread, S/N 30 in the brightest voxel, with the library bc03-miles:
 
@@ -17,9 +18,7 @@ of the best model. `ppxf`: pPXF, in its own environment (`stellar_maps_peer.py`)
 sigma and to the light. Records are JSON lines; what the file has is not fitted again.
 """
 
-import argparse
 import functools
-import json
 import subprocess
 import tempfile
 import time
@@ -27,9 +26,9 @@ from pathlib import Path
 
 import foreign_cube
 import independent
-import jax
 import numpy as np
 import yaml
+from measuring import add_record, described, head, records, run_or_report
 from scipy.interpolate import CubicSpline, RegularGridInterpolator
 
 import rubix_like as rl
@@ -319,14 +318,7 @@ def run(given):
         for case in given.cases:
             if (case, seed) in done or (case == "galaxy" and given.galaxy is None):
                 continue
-            record = record_of(case, seed, given)
-            with given.file.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-
-
-def records(path):
-    """What a file has."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            add_record(given.file, record_of(case, seed, given))
 
 
 NUMBERS = {
@@ -345,10 +337,8 @@ NUMBERS = {
 def report(given):
     """Print maps and numbers, and what results say."""
     found = records(given.file)
-    print(
-        "| cube | seed | bins | by | V: rms, median | sigma: rms, median | log age: rms, median | processor s |\n"
-        "|" + "---|" * 8
-    )
+    errors = [f"{name}: rms, median" for name in ("V", "sigma", "log age")]
+    print(head("cube", "seed", "bins", "by", *errors, "processor s"))
     for own in found:
         for by, maps, seconds in maps_of(own):
             cells = [cell_of(np.subtract(maps[name], own["truth"][name]), name) for name in QUANTITIES]
@@ -398,7 +388,7 @@ def peer_value(found, name, arcsec):
 
 def main():
     """Run, or report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = described(__doc__)
     parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--ppxf")
@@ -406,9 +396,7 @@ def main():
     parser.add_argument("--cases", nargs="+", default=("disc", "galaxy"), choices=tuple(OBSERVED))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--library", type=Path, default=cache_directory() / "ssp" / "bc03-miles.h5")
-    given = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    {"run": run, "report": report}[given.command](given)
+    run_or_report(parser, {"run": run, "report": report})
 
 
 if __name__ == "__main__":
