@@ -17,6 +17,7 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import AbstractDirectPainter, OutlierLight, fit_in_rows, light_in_rows, light_of_spaxels
 from rubix_like.engine.histogram import (
+    Deposit,
     VelocityNodes,
     coefficient_histogram,
     coefficients_and_slopes,
@@ -272,13 +273,13 @@ class BasisPainter(AbstractPainter):
         ends = np.cumsum([owner.rank for owner in owners])[:-1]
 
         def reduced(spaxels: Spaxels) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-            shared = look, particles, self.axes, self.nodes, spaxels
             if self.colours is not None:
-                return dusty_histogram(*shared, coefficients, self.colours)
+                return dusty_histogram(look, particles, self.axes, self.nodes, spaxels, coefficients, self.colours)
+            deposit = Deposit(look, self.axes, self.nodes, spaxels, at_once, self.kernel)
             if by_template:
-                amounts, counters = template_histogram(*shared, at_once, self.kernel)
+                amounts, counters = template_histogram(deposit, particles)
                 return ranked(amounts, coefficients), counters
-            return histogram(*shared, at_once, self.kernel, coefficients)
+            return histogram(deposit, particles, coefficients)
 
         def sums(spaxels: Spaxels) -> tuple[list[tuple[Array, Array]], SourceCounters]:
             every, counters = reduced(spaxels)

@@ -58,7 +58,8 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     """All tables of the painter for one source, from the disk cache where they were worked out before."""
     window = window_of(plan)
     tolerance, dtype = setup.config.engine.tolerance, setup.config.engine.precision
-    content = key_of(window.templates, window.rest_wavelength, *map(np.asarray, jax.tree.leaves(window.detection)))
+    detector = map(np.asarray, jax.tree.leaves((window.rebinner, window.response)))
+    content = key_of(window.templates, window.rest_wavelength, *detector)
     key = key_of(content, np.asarray(plan.templates.covered), window.limit, tolerance, plan.covered)
     if window.layers is None:
         found = remembered("basis", key, _FOUND, lambda: _find(window, plan, tolerance))

@@ -1,7 +1,7 @@
 """Sums over particles for `basis`: the amount of each template at each velocity node in each spaxel."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -36,57 +36,91 @@ class VelocityNodes(eqx.Module):
         return jnp.asarray(self.step) * (self.n_node // 2 - 1)
 
 
-def template_histogram(
-    look: Look,
-    particles: Any,
-    axes: TemplateAxes,
-    nodes: VelocityNodes,
-    spaxels: Spaxels,
-    at_once: AtOnce,
-    kernel: AbstractDepositKernel,
-) -> tuple[Float[Array, "template spaxel velocity"], SourceCounters]:
-    """Amounts per template, spaxel and velocity node, of the `spaxels` = (first, number) on the grid.
+class Deposit(NamedTuple):
+    """The sums that particles are added to: by templates on `axes`, velocity `nodes`, and `spaxels` = (first, number)
+    on the grid, as `look` sees the particles.
 
     Every particle is shared among the spaxels of its deposit, four velocity nodes (cubic B-spline) and the templates
     around it; the shares are >= 0 and sum to its amount. Velocities beyond `nodes.limit` are left out.
     """
-    n_row = spaxels[1] * nodes.n_node
-    axes, nodes, spaxels = varying((axes, nodes, spaxels), particles)
+
+    look: Look
+    axes: TemplateAxes
+    nodes: VelocityNodes
+    spaxels: Spaxels
+    at_once: AtOnce
+    kernel: AbstractDepositKernel
+
+    def summed(
+        self, factors_of: Callable[[View], Factors], particles: Any, shape: tuple[int, int]
+    ) -> tuple[Float[Array, "row column"], SourceCounters]:
+        """Sums of this `shape` (rows, columns), and the counters."""
+        dtype = jnp.result_type(self.nodes.step)
+        counters = no_counts(self.axes, dtype)
+        return sum_pieces(self.see, factors_of, particles, self.kernel, shape, counters, self.at_once.looked, dtype)
+
+    def see(self, chunk: Any) -> tuple[Pieces, SourceCounters]:
+        """The view of those of a chunk that are seen, in pieces, and the counters of all."""
+        view, counters = self.look(chunk)
+        return Pieces.of(view, self.seen(view).any(axis=1), self.at_once.added), counters
+
+    def seen(self, view: View) -> Bool[Array, "particle corner"]:
+        """The shares of particles that lie in the `spaxels` and move within the nodes."""
+        first, n_spaxel = self.spaxels
+        slow = jnp.abs(view.v_los) <= self.nodes.limit
+        return (view.spaxel >= first) & (view.spaxel < first + n_spaxel) & slow[:, None]
+
+    def rows(
+        self, view: View
+    ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], tuple[Float[Array, " particle"], ...]]:
+        """First (spaxel, node) row that each share of a particle touches, its amount there, and the nodes' weights.
+
+        The amount is 0 where the share is outside, or the particle too fast (or not finite).
+        """
+        nodes, seen = self.nodes, self.seen(view)
+        slow = jnp.abs(view.v_los) <= nodes.limit
+        v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
+        node, weights = bspline.shares(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
+        row = jnp.where(seen, view.spaxel - self.spaxels[0], jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
+        share = jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))
+        return row, share, weights
+
+    def varying(self, particles: Any) -> "Deposit":
+        """The deposit inside of a sum over particles that differ from device to device."""
+        axes, nodes, spaxels = varying((self.axes, self.nodes, self.spaxels), particles)
+        return self._replace(axes=axes, nodes=nodes, spaxels=spaxels)
+
+
+def template_histogram(
+    deposit: Deposit, particles: Any
+) -> tuple[Float[Array, "template spaxel velocity"], SourceCounters]:
+    """Amounts per template, spaxel and velocity node."""
+    n_row = deposit.spaxels[1] * deposit.nodes.n_node
+    deposit = deposit.varying(particles)
 
     def factors_of(view: View) -> Factors:
-        row, share, node_weight = _rows(view, nodes, spaxels)
-        corners = view.corners(axes)
-        shape = len(row), row.shape[1] * axes.n_corner
+        row, share, weights = deposit.rows(view)
+        corners = view.corners(deposit.axes)
+        shape = len(row), row.shape[1] * deposit.axes.n_corner
         rows = (row[:, :, None] + n_row * corners.index[:, None, :]).reshape(shape)
         shares = (share[:, :, None] * corners.weight[:, None, :]).reshape(shape)
-        return Factors(rows, shares, node_weight, jnp.ones((len(row), 1), share.dtype))
+        return Factors(rows, shares, jnp.stack(weights, axis=1), jnp.ones((len(row), 1), share.dtype))
 
-    see, shape = _seen_by(look, nodes, spaxels, at_once.added), (axes.n_template * n_row, 1)
-    dtype = jnp.result_type(nodes.step)
-    cells, counters = sum_pieces(
-        see, factors_of, particles, kernel, shape, no_counts(axes, dtype), at_once.looked, dtype
-    )
-    return cells.reshape(axes.n_template, spaxels[1], nodes.n_node), counters
+    cells, counters = deposit.summed(factors_of, particles, (deposit.axes.n_template * n_row, 1))
+    return cells.reshape(deposit.axes.n_template, deposit.spaxels[1], deposit.nodes.n_node), counters
 
 
-def _template_slopes(
-    look: Look,
-    particles: Any,
-    axes: TemplateAxes,
-    nodes: VelocityNodes,
-    spaxels: Spaxels,
-    at_once: AtOnce,
-) -> Float[Array, "template spaxel velocity"]:
+def _template_slopes(deposit: Deposit, particles: Any) -> Float[Array, "template spaxel velocity"]:
     """`template_histogram` for its derivatives with respect to the particles, in the particles' precision.
 
     The backward pass looks up 4 numbers for each particle, spaxel and template around it, and is all of vectors over
     particles. Sums of derivatives in forward mode are kept in two levels (`accumulate`) where there are many.
     """
-    axes, nodes, spaxels = varying((axes, nodes, spaxels), particles)
-    n_row, see = spaxels[1] * nodes.n_node, _seen_by(look, nodes, spaxels, at_once.added)
+    deposit = deposit.varying(particles)
+    axes, n_row = deposit.axes, deposit.spaxels[1] * deposit.nodes.n_node
 
     def terms(view: View) -> tuple[Int[Array, "number share"], Float[Array, "number share"]]:
-        row, share, node_weights = _share_rows(view, nodes, spaxels)
+        row, share, node_weights = deposit.rows(view)
         cells, amounts = [], []
         for template, weight in view.each_corner(axes):
             first, amount = row + n_row * template[:, None], share * weight[:, None]
@@ -99,51 +133,34 @@ def _template_slopes(
         cells, amounts = pieces.each(terms)
         return total.at[cells].add(amounts, mode="promise_in_bounds", wrap_negative_indices=False)
 
-    empty = varying(jnp.zeros(axes.n_template * n_row, jnp.result_type(nodes.step)), particles)
+    empty = varying(jnp.zeros(axes.n_template * n_row, jnp.result_type(deposit.nodes.step)), particles)
     two_levels = len(particles.weight) > _ONE_LEVEL
-    cells = accumulate(lambda chunk: see(chunk)[0], add, empty, particles, at_once.looked, two_levels)
-    return cells.reshape(axes.n_template, spaxels[1], nodes.n_node)
+    cells = accumulate(lambda chunk: deposit.see(chunk)[0], add, empty, particles, deposit.at_once.looked, two_levels)
+    return cells.reshape(axes.n_template, deposit.spaxels[1], deposit.nodes.n_node)
 
 
 def coefficient_histogram(
-    look: Look,
-    particles: Any,
-    axes: TemplateAxes,
-    nodes: VelocityNodes,
-    spaxels: Spaxels,
-    at_once: AtOnce,
-    kernel: AbstractDepositKernel,
-    coefficients: Float[Array, "template rank"],
+    deposit: Deposit, particles: Any, coefficients: Float[Array, "template rank"]
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
     """`coefficients` summed over the particles, per spaxel and velocity node.
 
     Equals the product of `template_histogram` with them, without an array that holds every template for every spaxel:
     for few particles, or many spaxels.
     """
-    axes, nodes, spaxels, coefficients = varying((axes, nodes, spaxels, coefficients), particles)
+    deposit, coefficients = deposit.varying(particles), varying(coefficients, particles)
 
     def factors_of(view: View) -> Factors:
-        row, *weights = _rows(view, nodes, spaxels)
-        values = *weights, weighted_rows(coefficients, view.corners(axes))
+        row, share, weights = deposit.rows(view)
+        values = share, jnp.stack(weights, axis=1), weighted_rows(coefficients, view.corners(deposit.axes))
         return Factors(row, *(value.astype(jnp.float64) for value in values))
 
-    see, shape = _seen_by(look, nodes, spaxels, at_once.added), (spaxels[1] * nodes.n_node, coefficients.shape[1])
-    dtype = jnp.result_type(nodes.step)
-    rows, counters = sum_pieces(
-        see, factors_of, particles, kernel, shape, no_counts(axes, dtype), at_once.looked, dtype
-    )
-    return rows.reshape(spaxels[1], nodes.n_node, -1), counters
+    n_row = deposit.spaxels[1] * deposit.nodes.n_node
+    rows, counters = deposit.summed(factors_of, particles, (n_row, coefficients.shape[1]))
+    return rows.reshape(deposit.spaxels[1], deposit.nodes.n_node, -1), counters
 
 
 def coefficients_and_slopes(
-    look: Look,
-    particles: Any,
-    axes: TemplateAxes,
-    nodes: VelocityNodes,
-    spaxels: Spaxels,
-    at_once: AtOnce,
-    kernel: AbstractDepositKernel,
-    coefficients: Float[Array, "template rank"],
+    deposit: Deposit, particles: Any, coefficients: Float[Array, "template rank"]
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
     """`coefficient_histogram` with the derivatives of `_template_slopes`: for gradients with respect to many particles.
 
@@ -151,11 +168,10 @@ def coefficients_and_slopes(
     """
 
     def held(chunk: Any) -> tuple[View, SourceCounters]:
-        return lax.stop_gradient(look(chunk))
+        return lax.stop_gradient(deposit.look(chunk))
 
-    values, counters = coefficient_histogram(held, particles, axes, nodes, spaxels, at_once, kernel, coefficients)
-    slopes = _template_slopes(look, particles, axes, nodes, spaxels, at_once)
-    return values + _only_slopes(ranked(slopes, coefficients)), counters
+    values, counters = coefficient_histogram(deposit._replace(look=held), particles, coefficients)
+    return values + _only_slopes(ranked(_template_slopes(deposit, particles), coefficients)), counters
 
 
 def ranked(
@@ -176,44 +192,3 @@ def _only_slopes(value: Array) -> Array:
 @_only_slopes.defjvp
 def _slopes(value: tuple[Array], slope: tuple[Array]) -> tuple[Array, Array]:
     return _only_slopes(*value), *slope
-
-
-def _seen_by(
-    look: Look, nodes: VelocityNodes, spaxels: Spaxels, piece: int
-) -> Callable[[Any], tuple[Pieces, SourceCounters]]:
-    """Function from a chunk of particles to the view of those that are seen, in pieces, and the counters of all."""
-
-    def see(chunk: Any) -> tuple[Pieces, SourceCounters]:
-        view, counters = look(chunk)
-        return Pieces.of(view, _seen(view, nodes, spaxels).any(axis=1), piece), counters
-
-    return see
-
-
-def _seen(view: View, nodes: VelocityNodes, spaxels: Spaxels) -> Bool[Array, "particle corner"]:
-    """Which shares of particles lie in the `spaxels` and move within the nodes."""
-    first, n_spaxel = spaxels
-    slow = jnp.abs(view.v_los) <= nodes.limit
-    return (view.spaxel >= first) & (view.spaxel < first + n_spaxel) & slow[:, None]
-
-
-def _rows(
-    view: View, nodes: VelocityNodes, spaxels: Spaxels
-) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], Float[Array, "particle 4"]]:
-    row, share, node_weights = _share_rows(view, nodes, spaxels)
-    return row, share, jnp.stack(node_weights, axis=1)
-
-
-def _share_rows(
-    view: View, nodes: VelocityNodes, spaxels: Spaxels
-) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], tuple[Float[Array, " particle"], ...]]:
-    """First (spaxel, node) row that each share of a particle touches, its amount there, and the nodes' weights.
-
-    The amount is 0 where the share is outside, or the particle too fast (or not finite).
-    """
-    seen, slow = _seen(view, nodes, spaxels), jnp.abs(view.v_los) <= nodes.limit
-    v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
-    node, node_weights = bspline.shares(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
-    row = jnp.where(seen, view.spaxel - spaxels[0], jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
-    share = jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))
-    return row, share, node_weights

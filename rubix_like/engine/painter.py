@@ -107,10 +107,11 @@ def check_counters(
     if not (fast or int(counters.n_overflow)):
         return
     needed = math.nan if fastest is None else fastest()
-    range_ = "the largest speed of the particles" if math.isnan(needed) else f"{math.ceil(needed)} km/s"
-    wider = f"set engine.velocity_range to {range_}"
+    wider = "set engine.velocity_range to the largest speed of the particles"
     if needed > MOST_VELOCITY_RANGE:
         wider = f"check the unit of velocities (km/s): the fastest has {needed:.4g} with observation.velocity_offset"
+    elif not math.isnan(needed):
+        wider = f"set engine.velocity_range to {math.ceil(needed)} km/s"
     if fast and needed < float(velocity_limit):
         raise ValueError(
             f"scene: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "

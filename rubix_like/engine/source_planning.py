@@ -77,8 +77,8 @@ def basis_size(templates: Templates, spread: LineSpread, tolerance: float) -> Ba
     Rank and number of nodes are within a quarter of those of the basis itself (`tests/benchmarks/methods.py` prints
     both for three libraries); behind dust of the particles' own, the rank is known to about a third.
     """
-    response = plan_response(spread.bins, spread)
-    edges = response.fine_edges / (1.0 + spread.redshift)
+    fine_edges, response = plan_response(spread.bins, spread)
+    edges = fine_edges / (1.0 + spread.redshift)
     window = rest_window(templates.rest_wavelength, edges, _REACH)
     nodes = templates.rest_wavelength[window]
     rows = _evenly(templates.table, _N_SAMPLE)[:, window].astype(np.float64)
@@ -86,10 +86,10 @@ def basis_size(templates: Templates, spread: LineSpread, tolerance: float) -> Ba
     layers = layers_of(templates)
     relative = None if layers is None else layers(nodes)
     largest = 0.0 if templates.axes.largest_a_v is None else float(np.asarray(templates.axes.largest_a_v))
-    key = key_of(rows, nodes, edges, response.kernel, covered, number, tolerance, relative, largest)
+    key = key_of(rows, nodes, edges, response.matrix, covered, number, tolerance, relative, largest)
 
     def estimated() -> dict[str, ndarray]:
-        sample = _Sample(rows, nodes, edges, _matrix(response.response, covered if covered.any() else ~covered))
+        sample = _Sample(rows, nodes, edges, _matrix(response, covered if covered.any() else ~covered))
         size = _estimate(sample, number, tolerance, relative, largest)
         return {name: np.asarray(value) for name, value in size._asdict().items()}
 

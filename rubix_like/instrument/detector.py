@@ -140,25 +140,18 @@ class SpreadGeometry(eqx.Module):
 
 
 class ResponsePlan(NamedTuple):
-    """Edges of fine bins (vacuum Angstrom), the FWHM of the line spread of light in each (Angstrom of the medium), and
-    where it may go."""
+    """Edges of fine bins (vacuum Angstrom), and the map from them to the detector's bins (64-bit)."""
 
     fine_edges: Float[ndarray, " fine_edge"]
-    kernel: Float[ndarray, "extended part"]
-    geometry: SpreadGeometry
-
-    @property
-    def response(self) -> Response:
-        """The map from fine bins, worked out in 64 bits (method `basis` makes its own, traced)."""
-        return Response(spread_matrix(self.kernel, self.geometry, np, scipy.special.ndtr))
+    response: Response
 
 
 def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
     """Fine bins of half a kernel sigma, but not below 1/4 of a bin, and the map from them."""
-    n_sub, reach = fineness(bins, spread)
-    fine_edges, centre, geometry = bin_geometry(bins, n_sub, reach)
-    kernel, _, _ = spread.widths(centre.reshape(-1))
-    return ResponsePlan(bins.to_vacuum(fine_edges), kernel.reshape(centre.shape), geometry)
+    fine_edges, centre, geometry = bin_geometry(bins, *fineness(bins, spread))
+    kernel = spread.widths(centre.reshape(-1))[0].reshape(centre.shape)
+    response = Response(spread_matrix(kernel, geometry, np, scipy.special.ndtr))
+    return ResponsePlan(bins.to_vacuum(fine_edges), response)
 
 
 def bin_geometry(

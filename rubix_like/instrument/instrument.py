@@ -102,11 +102,14 @@ def aperture_sides(settings: ApertureSettings, fov: tuple[float, float]) -> tupl
     """Full width and height of a shape in arcsec."""
     if settings.size is not None and len(settings.size) == 2:
         return settings.size[0], settings.size[1]
-    if settings.size is None and settings.shape == "rectangle":
+    is_hexagon = settings.shape == "hexagon"
+    if settings.size is not None:
+        width = settings.size[0]
+    elif settings.shape == "rectangle":
         return fov
-    shape, narrow = settings.shape, min(fov)
-    width = settings.size[0] if settings.size else fov[0] if shape == "hexagon" else narrow
-    return width, width * (FLAT_PER_CORNER if shape == "hexagon" else 1.0)
+    else:
+        width = fov[0] if is_hexagon else min(fov)
+    return width, width * (FLAT_PER_CORNER if is_hexagon else 1.0)
 
 
 def _refusal(path: Path, expected: str, came: str) -> ConfigError:

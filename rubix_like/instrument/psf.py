@@ -269,8 +269,10 @@ def _of_image(
 ) -> tuple[Float[ndarray, "node side side"], WavelengthNodes | None, int, float]:
     """Images on the painted cells, between which wavelengths they are polynomials, their reach and the light beyond."""
     if settings.optics is not None:
-        one_bin = WavelengthNodes(np.array(range_[:1]), degree=1)
-        given = None if like is None else (like[0], one_bin if like[1] is None else like[1])
+        given = None
+        if like is not None:
+            one_bin = WavelengthNodes(np.array(range_[:1]), degree=1)
+            given = like[0], one_bin if like[1] is None else like[1]
         found = adaptive_images(settings.optics, pixel_scale, range_, settings.enclosed, cells, given)
         return found._replace(nodes=None) if range_[0] == range_[1] else found
     planes, scale, table = load_psf_image(settings)

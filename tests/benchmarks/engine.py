@@ -7,7 +7,8 @@
 Every row runs in a process of its own (so that its peak memory is its own) and prints one JSON line; times are after
 block_until_ready, medians. The same work for RUBIX: its MUSE grid (25 x 25 spaxels, 3721 bins, given below), the BC03
 low-resolution library in both, an exponential disc at redshift 0.1, no PSF, LSF or noise on our side; its own script
-prints one JSON line with `run_median_s` (its pipeline jitted once); ours and its runs alternate.
+prints one JSON line with `run_median_s` (its pipeline jitted once; `--mode grad`: the gradient of the sum of squares of
+its cube by every star's properties, beside the same of ours); ours and its runs alternate.
 Needs `rubix-like ssp get bc03-lr` and `bc03-miles`, and matplotlib for the figure.
 """
 
@@ -270,22 +271,33 @@ def table_tolerance(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+PEER_WORDS = {
+    "linear": ("--method", "linear"),
+    "cubic": ("--method", "cubic"),
+    "gradient": ("--mode", "grad"),
+}
+"""Further words to RUBIX's script."""
+
+
 def table_peer(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.peer is None:
         return []
     rows = []
     for size in options.peer_sizes:
-        pairs: dict[str, list[tuple[float, float, float]]] = {"linear": [], "cubic": []}
+        pairs: dict[str, list[tuple[float, float, float]]] = {method: [] for method in PEER_WORDS}
         for _ in range(options.pairs):
-            for method, own in pairs.items():
-                mine, theirs = row_of(size, 1)["run"], by_peer(options, size, "1", "--method", method)
-                own.append((mine, theirs["run_median_s"], theirs["peak_rss_gb"]))
-                print(json.dumps({"size": size, "method": method, "pair": own[-1]}), file=sys.stderr, flush=True)
-        for method, own in pairs.items():
-            mine, theirs, memory = (statistics.median(column) for column in zip(*own, strict=True))
-            ratio = statistics.median(theirs / mine for mine, theirs, _ in own)
+            for method, times in pairs.items():
+                row = row_of(size, 1, gradient=method == "gradient")
+                theirs = by_peer(options, size, "1", *PEER_WORDS[method])
+                if "run_median_s" in theirs:
+                    mine = row["gradient" if method == "gradient" else "run"]
+                    times.append((mine, theirs["run_median_s"], theirs["peak_rss_gb"]))
+                print(json.dumps([size, method, row, theirs]), file=sys.stderr, flush=True)
+        for method, times in ((method, times) for method, times in pairs.items() if times):  # not where it was killed
+            mine, theirs, memory = (statistics.median(column) for column in zip(*times, strict=True))
+            ratio = statistics.median(theirs / mine for mine, theirs, _ in times)
             rows.append({"n_stars": size, "method": method, "ours": mine, "peer": theirs, "gb": memory, "ratio": ratio})
-    columns = ["particles", "RUBIX interpolation", "rubix_like s", "RUBIX s", "RUBIX peak GB", "ratio"]
+    columns = ["particles", "RUBIX interpolation, or its gradient", "rubix_like s", "RUBIX s", "RUBIX peak GB", "ratio"]
     table = [[f"{r['n_stars']:.0e}", r["method"], r["ours"], r["peer"], r["gb"], r["ratio"]] for r in rows]
     show(f"RUBIX 0.0.5 (medians of {options.pairs} pairs, bc03-lr in both, 25 x 25 x 3721)", columns, table)
     return rows

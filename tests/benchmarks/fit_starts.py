@@ -58,11 +58,12 @@ def truth_of(problem, setup):
 
 
 def end_of(problem, **changed):
-    """The end of a search: its loss, whether it has converged, steps of all starts, starts given up, seconds."""
-    begin = time.perf_counter()
+    """The end of a search: its state; its loss, whether it has converged, steps of all starts, starts given up, seconds
+    one waits and of the processor."""
+    begin, processor = time.perf_counter(), time.process_time()
     *_, last = search(dataclasses.replace(problem, **changed))
     best = last.best
-    return {
+    return last, {
         "loss": float(last.loss[best]),
         "losses": last.loss[~last.given_up].tolist(),
         "converged": bool(last.converged[best]),
@@ -72,18 +73,25 @@ def end_of(problem, **changed):
         "starts": len(last.loss),
         "latent": last.latent[best].tolist(),
         "seconds": time.perf_counter() - begin,
+        "processor": time.process_time() - processor,
     }
+
+
+def ends_of(problem, truth, seeds):
+    """Ends (state, numbers) of searches with every seed, which of them have reached the best place, the end of a search
+    begun at the truth, and the lowest loss of all."""
+    alone = problem.settings.model_copy(update={"starts": 1})
+    _, at_truth = end_of(problem, settings=alone, start=truth)
+    ends = [end_of(problem, settings=problem.settings.model_copy(update={"seed": seed})) for seed in seeds]
+    lowest = min(numbers["loss"] for numbers in (at_truth, *(numbers for _, numbers in ends)))
+    return ends, [numbers["loss"] < lowest + NEAR for _, numbers in ends], at_truth, lowest
 
 
 def fit_setup(setup, seeds, **settings):
     """One mock, fitted with every seed."""
     problem = make_problem(setup, **settings)
-    alone = problem.settings.model_copy(update={"starts": 1})
-    truth = end_of(problem, settings=alone, start=truth_of(problem, setup))
-    ends = [end_of(problem, settings=problem.settings.model_copy(update={"seed": seed})) for seed in seeds]
-    lowest = min(own["loss"] for own in (truth, *ends))
-    for own in ends:
-        own["reached"] = own["loss"] < lowest + NEAR
+    ends, reached, truth, lowest = ends_of(problem, truth_of(problem, setup), seeds)
+    ends = [numbers | {"reached": there} for (_, numbers), there in zip(ends, reached, strict=True)]
     return {"setup": setup, "truth": truth, "lowest": lowest, "ends": ends}
 
 

@@ -1,15 +1,12 @@
-"""Time and memory of derivatives and of a fit: beside RUBIX's gradient, of Jacobians, and end to end.
+"""Time and memory of Jacobians, and of a fit end to end (of gradients by every star: `engine.py --tables peer`).
 
-    python tests/benchmarks/fitting.py                                  # all tables, as Markdown
-    python tests/benchmarks/fitting.py --tables gradient --peer PYTHON_WITH_RUBIX --peer-script run_rubix.py
+    python tests/benchmarks/fitting.py                                  # both tables, as Markdown
     python tests/benchmarks/fitting.py --tables jacobian fit --repeat 3
 
 Every row runs in a process of its own and prints one JSON line; times are after block_until_ready, medians, with the
-processor time (of all cores) beside the wall time. `gradient`: chi^2 and its gradient with respect to every star's age,
-metallicity, velocity and mass, on RUBIX's MUSE grid with the same library (`engine.CONFIG`); RUBIX's own script does
-the same for the sum of squares of its cube (`--mode grad`: its pipeline and the gradient jitted once), in turns with
-ours. `jacobian`: of a cube of the synthetic galaxy by 12 parameters. `fit`: that cube with noise, fitted from starts
-drawn from the prior. Needs `rubix-like ssp get bc03-lr`.
+processor time (of all cores) beside the wall time. `jacobian`: of a cube of the synthetic galaxy by 12 parameters, on
+RUBIX's MUSE grid (`engine.CONFIG`). `fit`: that cube with noise, fitted from starts drawn from the prior. Needs
+`rubix-like ssp get bc03-lr`.
 """
 
 import argparse
@@ -26,10 +23,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from engine import CONFIG, disc
-from measuring import by_peer, described, peak_gb, peer_options, run_row, show
+from engine import CONFIG
+from measuring import described, peak_gb, run_row, show
 
-from rubix_like import Galaxy, Pipeline, load_config, log_posterior, run
+from rubix_like import load_config, log_posterior, run
 from rubix_like.inference.posterior.posterior import jacobian, normal_equations
 from rubix_like.inference.search.search import search
 
@@ -64,20 +61,6 @@ def timed(function: Any, repeat: int) -> dict[str, float]:
         "run": statistics.median(wall for wall, _ in times[1:]),
         "processor": statistics.median(own for _, own in times[1:]),
     }
-
-
-def measure_gradient(row: dict[str, Any]) -> dict[str, Any]:
-    """chi^2 of a disc's cube against one that is 1 % brighter, and its gradient by every star's properties."""
-    galaxy = disc(int(row["size"]))
-    pipeline = Pipeline.from_config(load_config(CONFIG), galaxy)
-    data = 1.01 * pipeline(galaxy).flux
-
-    @jax.jit
-    def value_and_grad(pipeline: Pipeline, galaxy: Galaxy, data: Any) -> Any:
-        return jax.value_and_grad(lambda galaxy: jnp.sum((pipeline(galaxy).flux - data) ** 2))(galaxy)
-
-    found = timed(lambda: value_and_grad(pipeline, galaxy, data), row["repeat"])
-    return found | {"peak_gb": peak_gb()}
 
 
 def settings(row: dict[str, Any]) -> dict[str, Any]:
@@ -142,27 +125,7 @@ def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-MEASURES = {"gradient": measure_gradient, "jacobian": measure_jacobian, "fit": measure_fit}
-
-
-def table_gradient(options: argparse.Namespace) -> None:
-    table = []
-    for size in options.sizes:
-        pairs = []
-        for _ in range(options.pairs):
-            mine = run_row(__file__, {"measure": "gradient", "size": size, "repeat": options.repeat})
-            with_peer = options.peer is not None and size <= options.peer_up_to
-            theirs = by_peer(options, size, str(options.repeat), "--mode", "grad") if with_peer else {}
-            pairs.append((mine, theirs))
-            print(json.dumps(pairs[-1]), file=sys.stderr, flush=True)
-        own = {key: statistics.median(mine[key] for mine, _ in pairs) for key in ("run", "processor", "peak_gb")}
-        other = [(theirs["run_median_s"], theirs["peak_rss_gb"]) for _, theirs in pairs if "run_median_s" in theirs]
-        ratios = [theirs["run_median_s"] / mine["run"] for mine, theirs in pairs if "run_median_s" in theirs]
-        seconds, memory = (statistics.median(column) for column in zip(*other, strict=True)) if other else (None, None)
-        text = ", ".join(f"{ratio:.3g}" for ratio in ratios) or None
-        table.append([f"{size:.0e}", own["run"], own["processor"], own["peak_gb"], seconds, memory, text])
-    columns = ["particles", "rubix_like s", "processor s", "peak GB", "RUBIX s", "RUBIX peak GB", "ratios"]
-    show("Value and gradient by every star's properties (25 x 25 x 3721, bc03-lr)", columns, table)
+MEASURES = {"jacobian": measure_jacobian, "fit": measure_fit}
 
 
 def table_jacobian(options: argparse.Namespace) -> None:
@@ -189,18 +152,14 @@ def table_fit(options: argparse.Namespace) -> None:
     show("A fit of 13 parameters from one start (1e5 particles, 25 x 25 spaxels, tsc)", columns, table)
 
 
-TABLES = {"gradient": table_gradient, "jacobian": table_jacobian, "fit": table_fit}
+TABLES = {"jacobian": table_jacobian, "fit": table_fit}
 
 
 def main() -> None:
     parser = described(__doc__)
     parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
-    parser.add_argument("--sizes", nargs="+", type=float, default=[1e3, 1e4, 1e5])
     parser.add_argument("--bins", nargs="+", type=int, default=[1000, 3721])
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--pairs", type=int, default=3)
-    peer_options(parser)
-    parser.add_argument("--peer-up-to", type=float, default=1e4, help="more particles than this are ours alone")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row is not None:

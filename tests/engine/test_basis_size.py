@@ -34,7 +34,7 @@ def shapes(number, seed=1):
     return 2 + np.sin(np.arange(1, number + 1)[:, None] * np.linspace(0, 6, len(REST)) + phase)
 
 
-@pytest.mark.parametrize(("n_shape", "n_template"), [(1, 5), (7, 60), (14, 400), (30, 1000)])
+@pytest.mark.parametrize(("n_shape", "n_template"), [(1, 5), (7, 60), (30, 1000)])
 def test_templates_of_few_shapes_have_that_rank(n_shape, n_template):
     """Rounded up to a multiple of eight, and no more than there are templates."""
     table = np.random.default_rng(2).dirichlet(np.ones(n_shape), n_template) @ shapes(n_shape)
@@ -42,9 +42,9 @@ def test_templates_of_few_shapes_have_that_rank(n_shape, n_template):
 
 
 def test_the_rank_of_a_sample_is_near_that_of_all():
-    """1200 templates of falling strengths, with a singular-value decomposition of all by numpy."""
+    """600 templates of falling strengths, with a singular-value decomposition of all by numpy."""
     dice = np.random.default_rng(3)
-    table = np.exp(0.2 * (dice.normal(size=(1200, 120)) * 0.8 ** np.arange(120)) @ shapes(120, 4))
+    table = np.exp(0.2 * (dice.normal(size=(600, 120)) * 0.8 ** np.arange(120)) @ shapes(120, 4))
     edges = BINS.edges
     light = np.stack([np.interp(0.5 * (edges[1:] + edges[:-1]), REST, own) for own in table])
     shape = light / light.mean(axis=1, keepdims=True)

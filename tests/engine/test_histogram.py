@@ -15,6 +15,7 @@ from scipy.interpolate import BSpline
 
 from rubix_like import make_mesh
 from rubix_like.engine.histogram import (
+    Deposit,
     VelocityNodes,
     coefficient_histogram,
     coefficients_and_slopes,
@@ -83,11 +84,12 @@ def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=Fa
     nodes, axes = VelocityNodes(jnp.asarray(STEP, dtype), N_NODE), jax.tree.map(lambda x: jnp.asarray(x, dtype), AXES)
 
     def own_sums(own, first):
-        arguments = (look, own, axes, nodes, (first, size), AtOnce(chunk, -(-chunk // 4)), build_kernel("auto"))
+        at_once = AtOnce(chunk, -(-chunk // 4))
+        deposit = Deposit(look, axes, nodes, (first, size), at_once, build_kernel("auto"))
         if ranked:
             histogram = coefficients_and_slopes if ranked == BOTH else coefficient_histogram
-            return histogram(*arguments, jnp.asarray(COEFFICIENTS, dtype))
-        return template_histogram(*arguments)
+            return histogram(deposit, own, jnp.asarray(COEFFICIENTS, dtype))
+        return template_histogram(deposit, own)
 
     def added(own, first):
         return lax.psum(own_sums(own, first), "data")

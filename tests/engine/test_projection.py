@@ -1,8 +1,5 @@
 """What the detector sees of basis spectra at a velocity, against integrals in numpy, and between the velocity nodes."""
 
-import functools
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +9,11 @@ from scipy.special import ndtr
 from small import instrument_settings
 
 from rubix_like import SSPLibrary, load_config
-from rubix_like.engine.spectra.velocity_nodes import Detection, detect, project, seen, window_of
+from rubix_like.engine.spectra.velocity_nodes import detect, project, seen, window_of
 from rubix_like.extend import WavelengthBins, make_setup, resolve
-from rubix_like.instrument.detector import LineSpread, Response, plan_response, spread_matrix
+from rubix_like.instrument.detector import LineSpread, plan_response
 from rubix_like.physics import bspline
+from rubix_like.physics.rebin import Rebinner
 
 LIGHT = 299792.458
 REDSHIFT = 0.05
@@ -38,8 +36,8 @@ def bins_of(sampling="linear", medium="vacuum", first=4990.0, n_wave=60):
     return WavelengthBins(first, 1.25 if sampling == "linear" else 1.1e-4, n_wave, sampling, medium)
 
 
-def detection_of(bins, fwhm=None, redshift=REDSHIFT):
-    """The library's own width is 1 A at rest; `fwhm` is the instrument's."""
+def detector_of(bins, fwhm=None):
+    """Response and rebinner. The library's own width is 1 A at rest; `fwhm` is the instrument's."""
     library = SSPLibrary(
         spectra=np.ones((2, 2, len(REST))),
         log_age=np.array([6.0, 10.0]),
@@ -49,27 +47,17 @@ def detection_of(bins, fwhm=None, redshift=REDSHIFT):
     )
     lsf = None if fwhm is None else {"fwhm": fwhm}
     settings = instrument_settings({"name": "muse", "lsf": lsf}).lsf
-    spread = LineSpread(bins, library.templates(), redshift, settings)
-    return Detection.build(REST, plan_response(bins, spread), redshift)
+    fine_edges, response = plan_response(bins, LineSpread(bins, library.templates(), REDSHIFT, settings))
+    return response, Rebinner.build(REST, fine_edges / (1 + REDSHIFT))
 
 
-def seen_by(detection, spectra, velocity):
-    response = Response(spread_matrix(jnp.asarray(detection.kernel), detection.geometry))
-    return detect(response, detection, spectra, velocity)
+detect_compiled, project_compiled = jax.jit(detect), jax.jit(project)
 
 
-@jax.jit
-def projection_matrix(detection, spectra, velocity, prefilter, smooth, distance):
-    return project(seen_by(detection, spectra, velocity), prefilter, smooth, distance)
-
-
-seen_compiled = jax.jit(seen_by)
-
-
-def detected(detection, velocity):
+def detected(detector, velocity):
     """At any number of velocities up to 40, compiled once."""
     padded = np.pad(velocity, (0, 40 - len(velocity)))
-    return np.asarray(seen_compiled(detection, jnp.asarray(SPECTRA), jnp.asarray(padded)))[: len(velocity)]
+    return np.asarray(detect_compiled(*detector, jnp.asarray(SPECTRA), jnp.asarray(padded)))[: len(velocity)]
 
 
 def vacuum_of(air):
@@ -81,12 +69,12 @@ def vacuum_of(air):
     return vacuum
 
 
-def exact_means(bins, velocity, redshift=REDSHIFT):
+def exact_means(bins, velocity):
     """Integral of the piecewise linear S(lambda / D) / D over every vacuum bin, by its width in the medium."""
     vacuum = vacuum_of(bins.edges) if bins.medium == "air" else bins.edges
     result = []
-    for own in velocity:
-        edges = np.clip(vacuum / ((1 + redshift) * np.exp(own / LIGHT)), REST[0], REST[-1])
+    for v in velocity:
+        edges = np.clip(vacuum / ((1 + REDSHIFT) * np.exp(v / LIGHT)), REST[0], REST[-1])
         x = np.sort(np.concatenate([REST, edges]))
         y = np.array([np.interp(x, REST, spectrum) for spectrum in SPECTRA])
         running = np.concatenate(
@@ -99,7 +87,7 @@ def exact_means(bins, velocity, redshift=REDSHIFT):
 @pytest.mark.parametrize(("sampling", "medium"), [("linear", "vacuum"), ("log", "air")])
 def test_detect_is_the_exact_mean_over_each_bin(sampling, medium):
     bins = bins_of(sampling, medium)
-    found = detected(detection_of(bins), VELOCITY)
+    found = detected(detector_of(bins), VELOCITY)
     assert found.shape == (4, 3, 60)
     np.testing.assert_allclose(found, exact_means(bins, VELOCITY), rtol=1e-9)
 
@@ -107,7 +95,7 @@ def test_detect_is_the_exact_mean_over_each_bin(sampling, medium):
 def test_detect_holds_no_light_beyond_the_library():
     """Bins below the first node are empty, the one that holds it in part, at each velocity another."""
     bins = bins_of(first=REST[0] * (1 + REDSHIFT) - 30.0)
-    found = detected(detection_of(bins), VELOCITY)
+    found = detected(detector_of(bins), VELOCITY)
     np.testing.assert_allclose(found, exact_means(bins, VELOCITY), atol=1e-9)
     assert (found[:, :, :15] == 0).all()
     assert (found[:, :, -15:] > 0).all()
@@ -120,29 +108,18 @@ def test_detect_with_a_line_spread(fwhm):
     sigma = np.sqrt(fwhm**2 - (1 + REDSHIFT) ** 2) / np.sqrt(8 * np.log(2))
     observed = np.arange(4940.0, 5115.0, 0.04) + 0.02
     share = np.diff(ndtr((bins.edges[:, None] - observed) / sigma), axis=0)
-    found = detected(detection_of(bins, fwhm), VELOCITY)
+    found = detected(detector_of(bins, fwhm), VELOCITY)
     for number, velocity in enumerate(VELOCITY):
         doppler = (1 + REDSHIFT) * np.exp(velocity / LIGHT)
         flux = np.array([np.interp(observed / doppler, REST, spectrum) for spectrum in SPECTRA]) / doppler
         np.testing.assert_allclose(found[number], flux @ share.T * 0.04 / 1.25, rtol=1e-6)
 
 
-def test_another_redshift_than_that_of_the_tables():
-    """The same as tables made for it, and as the velocity that it amounts to."""
-    bins, redshift = bins_of(), 0.053
-    moved = eqx.tree_at(lambda d: d.redshift, detection_of(bins), np.asarray(redshift))
-    found = detected(moved, VELOCITY)
-    np.testing.assert_allclose(found, exact_means(bins, VELOCITY, redshift), rtol=1e-9)
-    np.testing.assert_allclose(found, detected(detection_of(bins, redshift=redshift), VELOCITY), rtol=1e-9)
-    same = LIGHT * np.log((1 + redshift) / (1 + REDSHIFT)) + VELOCITY
-    np.testing.assert_allclose(found, detected(detection_of(bins), same), rtol=1e-9)
-
-
-def matrix_of(detection, step, n_node, smooth=None, distance=1.0):
+def matrix_of(detector, step, n_node, smooth=None, distance=1.0):
     nodes = (np.arange(n_node) - n_node // 2) * step
     smooth = np.ones(60, bool) if smooth is None else smooth
-    arguments = detection, SPECTRA, nodes, bspline.prefilter(n_node), smooth, np.asarray(distance)
-    return nodes, np.asarray(projection_matrix(*jax.tree.map(jnp.asarray, arguments)))
+    arguments = detected(detector, nodes), bspline.prefilter(n_node), smooth, np.asarray(distance)
+    return nodes, np.asarray(project_compiled(*jax.tree.map(jnp.asarray, arguments)))
 
 
 def between(matrix, nodes, velocity):
@@ -161,15 +138,15 @@ def flux_of_one_lsun(distance):
 @pytest.mark.parametrize("fwhm", [pytest.param(None, marks=pytest.mark.slow), 4.0])
 def test_deposits_on_the_matrix_are_the_spectra_between_the_nodes(fwhm):
     """At the nodes exactly; between them the error falls as the fourth power of the step."""
-    detection = detection_of(bins_of(), fwhm)
+    detector = detector_of(bins_of(), fwhm)
     velocity, factor = np.random.default_rng(12).uniform(-450, 450, 40), flux_of_one_lsun(50.0)
-    truth = detected(detection, velocity)
+    truth = detected(detector, velocity)
     worst = []
     for step, n_node in ((200.0, 13), (100.0, 25)):
-        nodes, matrix = matrix_of(detection, step, n_node, distance=50.0)
+        nodes, matrix = matrix_of(detector, step, n_node, distance=50.0)
         assert matrix.shape == (n_node, 3, 60)
         at_nodes = between(matrix, nodes, nodes[1:-1]) / factor
-        np.testing.assert_allclose(at_nodes, detected(detection, nodes[1:-1]), rtol=1e-10)
+        np.testing.assert_allclose(at_nodes, detected(detector, nodes[1:-1]), rtol=1e-10)
         worst.append(np.sqrt(((between(matrix, nodes, velocity) / factor - truth) ** 2).mean()))
     assert worst[0] < 2e-3
     assert 12 < worst[0] / worst[1] < 24
@@ -177,10 +154,10 @@ def test_deposits_on_the_matrix_are_the_spectra_between_the_nodes(fwhm):
 
 def test_bins_that_are_not_smooth_hold_the_values():
     """Where the library ends in the field a spline would overshoot: values are deposited as they are."""
-    detection = detection_of(bins_of(first=REST[0] * (1 + REDSHIFT) - 30.0))
+    detector = detector_of(bins_of(first=REST[0] * (1 + REDSHIFT) - 30.0))
     smooth = np.arange(60) >= 40
-    nodes, matrix = matrix_of(detection, 70.0, 13, smooth)
-    values, factor = detected(detection, nodes), flux_of_one_lsun(1.0)
+    nodes, matrix = matrix_of(detector, 70.0, 13, smooth)
+    values, factor = detected(detector, nodes), flux_of_one_lsun(1.0)
     rough = matrix[:, :, ~smooth] / factor
     np.testing.assert_allclose(rough, values[:, :, ~smooth], atol=1e-9)
     splined = np.einsum("jk,krl->jrl", bspline.prefilter(13), values)
@@ -189,34 +166,6 @@ def test_bins_that_are_not_smooth_hold_the_values():
     within = between(matrix, nodes, GENERATOR.uniform(-350, 350, 200)) / factor
     assert within[:, :, ~smooth].min() >= -1e-12
     assert within[:, :, ~smooth].max() <= values.max()
-
-
-def test_gradients_are_central_differences():
-    """With respect to the redshift, the line spread per fine bin and the luminosity distance."""
-    detection = jax.tree.map(jnp.asarray, detection_of(bins_of(), 4.0))
-    n_node = 5
-    nodes, filtered = jnp.arange(-2.0, 3.0) * 60.0, jnp.asarray(bspline.prefilter(n_node))
-    weight = jnp.asarray(GENERATOR.normal(size=(n_node, 3, 60)))
-    smooth, spectra = jnp.arange(60) < 50, jnp.asarray(SPECTRA)
-
-    @jax.jit
-    @functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
-    def loss(redshift, kernel, distance):
-        own = eqx.tree_at(lambda d: (d.redshift, d.kernel), detection, (redshift, kernel))
-        return (projection_matrix(own, spectra, nodes, filtered, smooth, distance) * weight).sum()
-
-    direction = jnp.asarray(GENERATOR.uniform(0.5, 1.5, np.shape(detection.kernel)))
-    at = jnp.asarray(REDSHIFT), jnp.asarray(detection.kernel), jnp.asarray(50.0)
-    value, (by_redshift, by_kernel, by_distance) = loss(*at)
-
-    def difference(step, number):
-        low, high = ([*at[:number], at[number] + sign * step, *at[number + 1 :]] for sign in (-1, 1))
-        return (float(loss(*high)[0]) - float(loss(*low)[0])) / 2
-
-    np.testing.assert_allclose(float(by_redshift), difference(1e-8, 0) / 1e-8, rtol=1e-5)
-    np.testing.assert_allclose(float((by_kernel * direction).sum()), difference(1e-4 * direction, 1) / 1e-4, rtol=1e-6)
-    np.testing.assert_allclose(float(by_distance), difference(1e-3, 2) / 1e-3, rtol=1e-6)
-    np.testing.assert_allclose(float(by_distance), -2 * float(value) / 50.0, rtol=1e-10)
 
 
 def test_the_view_on_the_host_does_not_depend_on_jax_settings():

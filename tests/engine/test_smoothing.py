@@ -90,8 +90,7 @@ def test_a_star_is_as_wide_as_its_smoothing_length(sigma, widest):
     np.testing.assert_allclose(np.sqrt(variances - spread**2) * PIXEL, expected, rtol=0.01)
 
 
-@functools.cache
-def flux_of(deposit, method="direct", precision="float64", n_devices=1):
+def flux_of(deposit, method, precision, n_devices=1):
     """Of 50 stars of all widths that are all well inside."""
     rng = np.random.default_rng(2)
     galaxy = galaxy_of(rng.uniform(-0.5, 0.5, (50, 3)), 10 ** rng.uniform(-2, -0.05, 50))
@@ -99,12 +98,10 @@ def flux_of(deposit, method="direct", precision="float64", n_devices=1):
     return np.asarray(Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))(galaxy).flux)
 
 
-@pytest.mark.parametrize(("method", "precision"), [("direct", "float64"), ("basis", "float32")])
-def test_light_is_kept_to_rounding(method, precision):
-    """Whatever the widths of the stars."""
-    smoothed, nearest = (
-        flux_of(deposit, method, precision).sum(axis=(0, 1), dtype=np.float64) for deposit in ("smoothed", "nearest")
-    )
+def test_light_is_kept_to_rounding_by_basis():
+    """Whatever the widths of the stars, in 32 bits."""
+    cubes = (flux_of(deposit, "basis", "float32") for deposit in ("smoothed", "nearest"))
+    smoothed, nearest = (cube.sum(axis=(0, 1), dtype=np.float64) for cube in cubes)
     np.testing.assert_allclose(smoothed, nearest, rtol=1e-6)
 
 
@@ -150,16 +147,15 @@ def test_gradients_are_finite_differences(method):
 
 
 def test_any_number_of_devices_gives_the_same():
-    one, eight = (flux_of("smoothed", n_devices=n) for n in (1, 8))
+    one, eight = (flux_of("smoothed", "direct", "float64", n) for n in (1, 8))
     np.testing.assert_allclose(one, eight, rtol=1e-10, atol=1e-12 * one.max())
 
 
 def test_too_wide_stars_are_limited_and_said():
     galaxy = galaxy_of([(0, 0, 0), (0, 0, 0)], [0.3, 5.0])
     pipeline = Pipeline.from_config(configuration(), galaxy)
-    assert any(
-        "1 star is smoothed with a sigma of 0.9 arcsec instead of up to 5 arcsec" in note for note in pipeline.notes
-    )
+    words = "1 star is smoothed with a sigma of 0.9 arcsec instead of up to 5 arcsec"
+    assert any(words in note for note in pipeline.notes)
     widths = pipeline.tables.grid.widths
     assert float(widths.sigma[-1]) * PIXEL == pytest.approx(np.sqrt(0.9**2 + PIXEL**2 / 12))
 
@@ -243,7 +239,7 @@ def test_a_class_on_a_coarser_grid_is_a_gaussian(sigma, n_step):
 
 def test_even_light_stays_even_on_every_layer():
     """Of a Gaussian sampled at the places of a coarse grid nothing is seen."""
-    classes = classes_of(0.5, 0.71, 1.0, 1.42, 2.0, 2.83, 4.0, 5.7, 8.0, 11.4)
+    classes = classes_of(0.5, 1.42, 2.0, 4.0, 11.4)
     inner = (30, 26)
     starts = classes.starts(inner)
     for number, grid in enumerate(classes.grid_of_each()):
@@ -260,9 +256,8 @@ def test_stars_without_widths_are_refused():
         Pipeline.from_config(configuration(), bare)
     with pytest.raises(ConfigError, match="got no galaxy"):
         Pipeline.from_config(configuration())
-    pipeline = Pipeline.from_config(configuration(), galaxy_of([(0, 0, 0)], 0.3))
     with pytest.raises(ValueError, match=r"stars\.smoothing_length: expected one per particle"):
-        pipeline(bare)
+        pipeline_for(0.9)(bare)
 
 
 def test_shares_keep_light_and_variance():

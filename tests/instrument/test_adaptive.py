@@ -6,6 +6,7 @@ from scipy.special import j1
 from small import psf_settings
 
 from rubix_like import ConfigError, load_config, load_instrument
+from rubix_like.instrument import psf_images
 from rubix_like.instrument.field_psf import FieldPSF
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
@@ -55,6 +56,16 @@ def test_it_is_the_psf_of_maoppy():
         np.testing.assert_allclose(values, expected, atol=0.005 * expected[0], rtol=0)
 
 
+@pytest.fixture
+def coarse_tables(monkeypatch):
+    """Of few distances, where no image is made."""
+    psf_images._by_distance.cache_clear()
+    monkeypatch.setattr(psf_images, "_N_RADIUS", 100)
+    yield
+    psf_images._by_distance.cache_clear()
+
+
+@pytest.mark.usefixtures("coarse_tables")
 def test_the_variance_of_the_phase():
     """Far apart in the pupil exp(-sigma^2) of what diffraction lets through: A, C pi f_c^2 and what lies beyond the
     cut-off, which maoppy gives as 2.6193 rad2 together."""

@@ -1,5 +1,6 @@
 """The light of a point in every fibre, against integrals in 64 bits that know nothing of grids."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from rubix_like.instrument.fibres.fibre_map import FibreMap, margin_for
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf import PSF, PSFParameters
 
+matrices, weights = eqx.filter_jit(FibreMap.matrices), eqx.filter_jit(SpaxelGrid.weights)
 GAUSSIAN = {"kind": "gaussian", "fwhm": 1.4}
 MOFFAT = {"kind": "moffat", "fwhm": 1.5, "beta": 2.8, "enclosed": 0.9}
 TWO = {"kind": "gaussians", "components": [{"fwhm": 1.2, "fraction": 3}, {"fwhm": 2.4, "fraction": 1}]}
@@ -27,7 +29,7 @@ def fibres_behind(psf, painting, bundle="manga-19", **changes):
     built = PSF.build(settings.psf, settings.pixel_scale, np.array([5000.0]), painting)
     painted = footprint.painted(margin_for(places, footprint, built.reach), painting.cells)
     numbers = PSFParameters(**{name: jnp.asarray(value) for name, value in settings.psf.numbers().items()})
-    matrix = FibreMap.build(settings, places, painted, painting).matrices(built, numbers)[0]
+    matrix = matrices(FibreMap.build(settings, places, painted, painting), built, numbers)[0]
     return settings, places, painted, np.asarray(matrix)
 
 
@@ -40,7 +42,7 @@ def test_a_point_source_in_every_fibre_is_the_psf_over_its_disc(psf, deposit, ce
     changes = {"rings": 1, "dithers": [[0, 0], [0.7, -0.3]], "seeing": [1, 1.3], "transparency": [1, 0.5]}
     _, places, painted, matrix = fibres_behind(psf, Painting(deposit, cells), **changes)
     point = np.array([0.25, -1.25]) if deposit == "nearest" else np.array([0.4321, -1.1234])
-    index, weight = SpaxelGrid(painted, deposit).weights(jnp.asarray([[*point, 0.0]]))
+    index, weight = weights(SpaxelGrid(painted, deposit), jnp.asarray([[*point, 0.0]]))
     found = matrix[:, np.asarray(index[0])] @ np.asarray(weight[0])
     away = np.hypot(places.x - point[0], places.y - point[1])
     light = [light_in_disc(psf, r, 1.0, seeing) for r, seeing in zip(away, places.seeing, strict=True)]

@@ -137,7 +137,7 @@ def test_image_with_a_plane_per_wavelength(tmp_path):
     fits.PrimaryHDU(planes).writeto(path)
     psf, parameters = build(kind="image", file=str(path), file_scale=PIXEL, wavelength=[5000, 9000], enclosed=0.999999)
     np.testing.assert_allclose(
-        np.asarray(psf.image_at(parameters, jnp.asarray(6000.0))), 0.75 * planes[0] + 0.25 * planes[1]
+        np.asarray(image_at(psf, parameters, jnp.asarray(6000.0))), 0.75 * planes[0] + 0.25 * planes[1]
     )
 
 
@@ -189,13 +189,13 @@ def test_files_of_stpsf_are_taken_as_they_are(tmp_path):
     settings = psf_settings({"kind": "image", "file": str(path), "enclosed": 0.999999})
     found = PSF.build(settings, 0.1, wavelength)
     np.testing.assert_allclose(found.node_wavelength, [14000, 26000], rtol=1e-12)
-    image = np.asarray(found.image_at(PSFParameters(), jnp.asarray(20000.0)))
+    image = np.asarray(image_at(found, PSFParameters(), jnp.asarray(20000.0)))
     light = [own[2:38, 2:38].reshape(9, 4, 9, 4).sum(axis=(1, 3)) / own.sum() for own in planes["OVERDIST"]]
     cut = (9 - len(image)) // 2
     expected = (0.5 * (light[0] + light[1]))[cut : 9 - cut, cut : 9 - cut]
     np.testing.assert_allclose(image, expected, atol=1e-6)
     chosen = settings.model_copy(update={"extension": "oversamp"})
-    other = np.asarray(PSF.build(chosen, 0.1, wavelength).image_at(PSFParameters(), jnp.asarray(20000.0)))
+    other = np.asarray(image_at(PSF.build(chosen, 0.1, wavelength), PSFParameters(), jnp.asarray(20000.0)))
     assert abs(other.sum(axis=0) @ np.arange(len(other)) - (len(other) - 1) / 2) < 1e-9
     assert image.sum(axis=0) @ np.arange(len(image)) - (len(image) - 1) / 2 == pytest.approx(1.0, abs=1e-6)
 

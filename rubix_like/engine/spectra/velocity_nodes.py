@@ -2,26 +2,17 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
-from scipy.special import ndtr
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.setup import LARGEST_STEP, SourcePlan
-from rubix_like.instrument.detector import (
-    Response,
-    ResponsePlan,
-    SpreadGeometry,
-    plan_response,
-    rest_window,
-    spread_matrix,
-)
+from rubix_like.instrument.detector import Response, plan_response, rest_window
 from rubix_like.physics import bspline
 from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import Layers, layers_of
@@ -30,50 +21,22 @@ from rubix_like.runtime.mesh.mesh import as_dtype
 _SPECTRA_AT_ONCE = 64
 
 
-class Detection(eqx.Module):
-    """The action of a detector on spectra at the nodes of a rest-frame window.
-
-    `redshift` and `kernel` (FWHM of the line spread per fine bin, Angstrom of the medium) may be changed and
-    differentiated; the rebinner's edges hold for `reference_redshift`.
-    """
-
-    rebinner: Rebinner
-    geometry: SpreadGeometry
-    kernel: Float[Array | ndarray, "extended part"]
-    redshift: Float[Array | ndarray, ""]
-    reference_redshift: Float[Array | ndarray, ""]
-
-    @classmethod
-    def build(cls, rest_wavelength: Float[ndarray, " rest"], plan: ResponsePlan, redshift: float) -> "Detection":
-        """For nodes of templates (vacuum Angstrom) and the fine bins of a planned response."""
-        return cls(
-            rebinner=Rebinner.build(rest_wavelength, plan.fine_edges / (1.0 + redshift)),
-            geometry=plan.geometry,
-            kernel=plan.kernel,
-            redshift=np.asarray(redshift),
-            reference_redshift=np.asarray(redshift),
-        )
-
-
 def detect(
     response: Response,
-    detection: Detection,
+    rebinner: Rebinner,
     spectra: Float[Array, "row rest"],
     velocity: Float[Array, " velocity"],
 ) -> Float[Array, "velocity row wave"]:
     """Luminosity density per detector bin (unit of `spectra`, per Angstrom of the medium) of sources at `velocity`.
 
-    D = (1 + z) exp(v / c), line spread (`response`, of the detection's kernel), exact mean over each bin, as for single
+    D = exp(v / c) beside the redshift of the rebinner's edges, line spread, exact mean over each bin, as for single
     particles (`direct`).
     """
-    stretch = jnp.log1p(detection.redshift) - jnp.log1p(detection.reference_redshift)
 
     def at(velocity: Float[Array, ""]) -> Float[Array, "row wave"]:
-        log_doppler = velocity / SPEED_OF_LIGHT + stretch
+        log_doppler = velocity / SPEED_OF_LIGHT
         light = lax.map(
-            lambda spectrum: detection.rebinner.light_of_one(spectrum, log_doppler),
-            spectra,
-            batch_size=_SPECTRA_AT_ONCE,
+            lambda spectrum: rebinner.light_of_one(spectrum, log_doppler), spectra, batch_size=_SPECTRA_AT_ONCE
         )
         return response.apply(light)
 
@@ -90,7 +53,7 @@ def project(
 
     `seen`: what `detect` gives of the basis spectra at the nodes. Node j holds the B-spline's coefficient, not its
     value: sum_j w_j(v) M_j is the spectrum at v. In bins that are not `smooth` in velocity (at the templates' ends) it
-    holds the value, which a spline would overshoot. Differentiable, also in the luminosity distance (Mpc).
+    holds the value, which a spline would overshoot. The luminosity distance is in Mpc.
     """
     splined = jnp.einsum("jk,krl->jrl", prefilter, seen, precision=lax.Precision.HIGHEST)
     factor = SOLAR_LUMINOSITY_AT_1_MPC / luminosity_distance**2
@@ -106,7 +69,7 @@ _BLOCK = (32, 2)
 
 
 class Window(NamedTuple):
-    """The templates on the part of their wavelengths that the detector can see, and the detector itself (64-bit).
+    """The templates on the part of their wavelengths that the detector can see, and the maps to its bins (64-bit).
 
     `limit`: largest velocity (km/s) at which the detector still sees only the window, where they have it all.
     `layers`: A / A(V) of the layers of the particles' own dust (None: no dust).
@@ -114,7 +77,8 @@ class Window(NamedTuple):
 
     templates: Float[ndarray, "template rest"]
     rest_wavelength: Float[ndarray, " rest"]
-    detection: Detection
+    rebinner: Rebinner
+    response: Response
     limit: float
     layers: Layers | None
 
@@ -122,12 +86,12 @@ class Window(NamedTuple):
 def window_of(plan: SourcePlan) -> Window:
     """The window of a source, wide enough for most galaxies' velocities, so that they share what follows from it."""
     spread, templates = plan.spread, plan.templates
-    response = plan_response(spread.bins, spread)
-    limit = max(1.25 * plan.motion.limit + 50.0, _LEAST_WINDOW)
-    part = rest_window(templates.rest_wavelength, response.fine_edges / (1.0 + spread.redshift), limit)
+    fine_edges, response = plan_response(spread.bins, spread)
+    edges, limit = fine_edges / (1.0 + spread.redshift), max(1.25 * plan.motion.limit + 50.0, _LEAST_WINDOW)
+    part = rest_window(templates.rest_wavelength, edges, limit)
     nodes = templates.rest_wavelength[part]
-    detection = Detection.build(nodes, response, spread.redshift)
-    return Window(templates.table[:, part], nodes, detection, limit, layers_of(templates))
+    rebinner = Rebinner.build(nodes, edges)
+    return Window(templates.table[:, part], nodes, rebinner, response, limit, layers_of(templates))
 
 
 def seen(
@@ -138,12 +102,9 @@ def seen(
     n_row, n_velocity = _BLOCK
     rows = np.pad(spectra, ((0, -len(spectra) % n_row), (0, 0)))
     velocities = np.pad(velocity, (0, -len(velocity) % n_velocity), mode="edge")
-    found = np.empty((len(velocities), len(rows), len(window.detection.geometry.bin_width)))
+    found = np.empty((len(velocities), len(rows), window.response.matrix.shape[2]))
     with jax.enable_x64(True):
-        detection = as_dtype(window.detection, "float64")
-        geometry = jax.tree.map(np.asarray, detection.geometry)
-        response = Response(spread_matrix(np.asarray(detection.kernel), geometry, np, ndtr))
-        detector = jax.device_put((response, detection))
+        detector = jax.device_put(as_dtype((window.response, window.rebinner), "float64"))
         for row in range(0, len(rows), n_row):
             block = jax.device_put(rows[row : row + n_row])
             for first in range(0, len(velocities), n_velocity):

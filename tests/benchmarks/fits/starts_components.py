@@ -12,22 +12,20 @@ reached the best place and say nothing. `off`: the largest difference of a value
 of the place that is nearest to it, in any of the fits.
 """
 
-import dataclasses
 import itertools
 import tempfile
-import time
 from pathlib import Path
 
 import foreign_cube
 import jax
 import numpy as np
+from fit_starts import ends_of
 from foreign_components import OF_SYNTHETIC, configuration
 from measuring import described, head
 
 from rubix_like import load_config, log_posterior
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.notes import other_optima, trouble_of
-from rubix_like.inference.search.search import search
 
 CASES = tuple(itertools.product((20, 50, 80), (10, 50)))
 SMALL = {"N_SPAXEL": 12, "MARGIN": 6, "FINE": 10, "FIRST": 5150.0, "LAST": 5400.0, "STEP": 2.5}
@@ -44,8 +42,6 @@ FREE = {
     "galaxy.disc.rotation.velocity": {"uniform": ["20 km/s", "450 km/s"]},
     "galaxy.disc.population.log_age": {"uniform": [8.5, 10.1]},
 }
-NEAR = 1.0
-"""Of the lowest loss."""
 
 
 def truth():
@@ -69,28 +65,13 @@ def make_problem(folder, inclination, ratio):
     return log_posterior(config, cube).problem
 
 
-def end_of(problem, **changed):
-    """The end of a search, and what a result would say of other optima."""
-    begin = time.process_time()
-    problem = dataclasses.replace(problem, **changed)
-    *_, last = search(problem)
-    best = last.best
-    return {
-        "loss": float(last.loss[best]),
-        "latent": last.latent[best],
-        "converged": bool(last.converged[best]),
-        "steps": int(last.n_step.sum()),
-        "state": last,
-        "seconds": time.process_time() - begin,
-    }
-
-
-def optima_of(problem, end):
-    """Other places that the result of this end tells of."""
-    own = describe_best(problem, end["latent"], trouble_of(end["state"]))
-    found = other_optima(problem.posterior.free, end["state"], end["latent"], own.laplace)
+def optima_of(problem, state):
+    """Other places that the result of this end of a search tells of."""
+    latent = state.latent[state.best]
+    own = describe_best(problem, latent, trouble_of(state))
+    found = other_optima(problem.posterior.free, state, latent, own.laplace)
     sigma = np.sqrt(np.diag(own.laplace.value_covariance()))
-    places = [np.asarray(problem.posterior.free.flat(end["latent"])), *(other.values for other in found)]
+    places = [np.asarray(problem.posterior.free.flat(latent)), *(other.values for other in found)]
     true = np.concatenate([np.ravel(truth()[name]) for name in FREE])
     return found, min(float(np.max(np.abs(place - true) / sigma)) for place in places)
 
@@ -98,19 +79,14 @@ def optima_of(problem, end):
 def row_of(folder, case, seeds):
     """A line of the table."""
     problem = make_problem(folder, *case)
-    free = problem.posterior.free
-    alone = problem.settings.model_copy(update={"starts": 1})
-    at_truth = end_of(problem, settings=alone, start=free.latent(truth()))
-    ends = [end_of(problem, settings=problem.settings.model_copy(update={"seed": seed})) for seed in seeds]
-    lowest = min(own["loss"] for own in (at_truth, *ends))
-    reached = [own["loss"] < lowest + NEAR for own in ends]
-    told = [optima_of(problem, own) for own in ends]
+    ends, reached, _, _ = ends_of(problem, problem.posterior.free.latent(truth()), seeds)
+    told = [optima_of(problem, state) for state, _ in ends]
     missed = sum(not there and not other for there, (other, _) in zip(reached, told, strict=True))
-    steps, seconds = np.mean([own["steps"] for own in ends]), np.median([own["seconds"] for own in ends])
+    steps, seconds = np.mean([own["steps"] for _, own in ends]), np.median([own["processor"] for _, own in ends])
     for sentence in sorted({own.sentence for others, _ in told for own in others}):
         print(f"  {case}: {sentence}")
     several, off = sum(bool(other) for other, _ in told), max(own for _, own in told)
-    converged = sum(own["converged"] for own in ends)
+    converged = sum(own["converged"] for _, own in ends)
     return (
         f"| {case[0]} | {case[1]} | {sum(reached)}/{len(ends)} | {converged}/{len(ends)} | {several} | {missed} | "
         f"{steps:.0f} | {off:.1f} | {seconds:.0f} |"
