@@ -273,7 +273,8 @@ def test_smoothed_data_are_refused_for_a_model_without_lengths():
     """Of a synthetic galaxy with few stars; the remedy, tsc in both, is taken."""
     free = {"fit": {"free": {"galaxy.stellar_mass": {"log_normal": [1e10, 0.3]}}}}
     run = config(psf={"fwhm": 0.5}, galaxy={"reader": "synthetic", "n_stars": 50}, **free)
-    data = dict(Pipeline.from_config(run, rl.load_galaxy(run), mesh=make_mesh(1)).frame.meta)
+    frame = Pipeline.from_config(run, rl.load_galaxy(run), mesh=make_mesh(1)).frame
+    data = {**frame.meta, "galaxy_reader": "synthetic"}
     with pytest.raises(ConfigError, match=r"engine.deposit: expected stars with smoothing lengths .*: tsc"):
         deposit_of_fit(run, run.fit, data=data)
     tsc = load_config(run, overrides={"engine.deposit": "tsc"})
