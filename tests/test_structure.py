@@ -83,10 +83,10 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 786),
-        (docstrings_without_a_subject, 213),
-        (small_private_functions_that_are_called_once, 136),
-        (deep_imports_of_tests, 612),
+        (uses_of_own, 741),
+        (docstrings_without_a_subject, 200),
+        (small_private_functions_that_are_called_once, 133),
+        (deep_imports_of_tests, 605),
     ],
 )
 def test_counts_that_only_fall(counted, most):

@@ -45,7 +45,7 @@ from rubix_like.config.settings import AbstractSettings, described_schema, read_
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, nearest_words, suggest
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
-from rubix_like.galaxy.radius import Radius
+from rubix_like.physics.centering import Radius
 from rubix_like.runtime.registry import Registry, plug_in_place
 from rubix_like.runtime.resources import resource_names
 

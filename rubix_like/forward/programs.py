@@ -25,8 +25,8 @@ from rubix_like.forward.model import (
 )
 from rubix_like.forward.planned_ranges import check_lengths_within_plan
 from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.galaxy_parts import place_slabs, read_ahead
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.galaxy.slabs import place_slabs, read_ahead
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.mesh.mesh import DeviceLayout
 

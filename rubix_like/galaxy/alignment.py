@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float, UInt64
 from numpy import ndarray
 
 from rubix_like.galaxy.particles import Stars
-from rubix_like.galaxy.radius import Radius
-from rubix_like.physics.centering import half_mass_radius, squared_distance
+from rubix_like.physics.centering import Radius, half_mass_radius, squared_distance
 from rubix_like.physics.clipping import clip_velocities
 from rubix_like.physics.rotations import smallest_rotation
 from rubix_like.physics.shape import MOST_ITERATIONS, Shape, measure_shape
@@ -89,7 +88,7 @@ def _numbers(columns: list[Float[ndarray, " particle"]]) -> UInt64[ndarray, " pa
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """What the body axes were aligned to.
+    """The body axes of a galaxy, and what they were aligned to.
 
     `rotation`: from the axes of the arrays to the body's; `radius` in kpc; `ratios`: b/a and c/a, None where the stars
     have no shape; `angle`: in deg, between short axis and angular momentum, None where there is none of either;
@@ -136,7 +135,10 @@ def align(by: str, radius: Radius, sample: StarSample) -> Alignment:
     else:
         spin = stars.spin(shape.inside)
         pole, notes = _pole(shape, spin, stars)
-    angle = None if shape is None or spin is None else _axis_angle(shape.short, spin)
+    angle = None
+    if shape is not None and spin is not None:  # an axis has no sign
+        across, along = np.linalg.norm(np.cross(shape.short, spin)), abs(shape.short @ spin)
+        angle = float(np.rad2deg(np.arctan2(across, along)))
     return Alignment(
         rotation=smallest_rotation(pole, np.array([0.0, 0.0, 1.0])),
         radius=stars.radius,
@@ -232,8 +234,3 @@ def _notes(by: str, shape: Shape | None, angle: float | None, stars: _Stars) -> 
             )
         )
     return notes
-
-
-def _axis_angle(axis: Vector, direction: Vector) -> float:
-    """Between an axis, which has no sign, and a direction, in deg."""
-    return float(np.rad2deg(np.arctan2(np.linalg.norm(np.cross(axis, direction)), abs(axis @ direction))))

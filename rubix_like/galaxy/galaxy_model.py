@@ -44,8 +44,8 @@ class AbstractGalaxyModel(eqx.Module):
 
 
 def galaxy_of(model: AbstractGalaxyModel, draws: Any) -> Galaxy:
-    """What the model samples for these draws; ConfigError where its class returns something else than a Galaxy, or
-    cannot be traced."""
+    """The galaxy that the model samples for these draws; ConfigError where its class returns something else, or cannot
+    be traced."""
     method = "emitters" if type(model).sample is AbstractGalaxyModel.sample else "sample"
     place = f"{type(model).__name__}.{method}"
     with plug_in_named(place, model, _TRACED):
@@ -63,8 +63,12 @@ _TRACED = (
 
 def named_leaves(tree: Any) -> dict[str, Any]:
     """The float leaves of a pytree by their dotted names."""
-    found = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(path): leaf for path, leaf in found if jax.numpy.issubdtype(_dtype(leaf), jax.numpy.inexact)}
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        _name(path): leaf
+        for path, leaf in leaves
+        if jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.numpy.inexact)
+    }
 
 
 def with_named_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
@@ -74,8 +78,9 @@ def with_named_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
         value = values.get(_name(path))
         if value is None:
             return leaf
-        space = jax.numpy if isinstance(value, jax.Array) else np
-        return space.broadcast_to(value, np.shape(leaf)).astype(np.asarray(leaf).dtype if space is np else _dtype(leaf))
+        if isinstance(value, jax.Array):
+            return jax.numpy.broadcast_to(value, np.shape(leaf)).astype(jax.numpy.result_type(leaf))
+        return np.broadcast_to(value, np.shape(leaf)).astype(np.asarray(leaf).dtype)
 
     return jax.tree_util.tree_map_with_path(replaced, tree)
 
@@ -99,10 +104,6 @@ def as_arrays(model: AbstractGalaxyModel) -> AbstractGalaxyModel:
     """The model with its numbers as arrays of the host, without units."""
     plain = without_units(model)
     return jax.tree.map(lambda leaf: np.asarray(leaf, float) if isinstance(leaf, float) else leaf, plain)
-
-
-def _dtype(leaf: Any) -> Any:
-    return jax.numpy.result_type(leaf)
 
 
 def _name(path: Any) -> str:

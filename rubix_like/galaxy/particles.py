@@ -19,54 +19,6 @@ from rubix_like.physics.units import given_numbers, plain_numbers, universe_age_
 from rubix_like.runtime.text_tables import html_table
 from rubix_like.runtime.words import counted
 
-Columns = Mapping[str, Any]
-"""Name of a column -> an array, or None."""
-
-
-def particle_words(name: str, columns: Columns) -> str:
-    """`Stars(1000 particles: position, velocity, ...)`."""
-    return f"{name}({counted(_number(columns), 'particle')}: {', '.join(_known(columns))})"
-
-
-def galaxy_words(kinds: Mapping[str, Columns | None]) -> str:
-    """`Galaxy(1000 stars, 300 gas particles)` of columns by the noun for one particle."""
-    found = {noun: _number(columns) for noun, columns in kinds.items() if columns is not None}
-    return f"Galaxy({', '.join(counted(number, noun) for noun, number in found.items())})"
-
-
-def galaxy_html(kinds: Mapping[str, Columns | None]) -> str:
-    """A table of every kind of particles: columns, units, lowest, median and highest values."""
-    tables = []
-    for noun, columns in kinds.items():
-        if columns is None:
-            continue
-        known = {name: values for name, values in _known(columns).items() if name != "weight"}
-        rows = [("column", "unit", "lowest", "median", "highest")]
-        rows += [
-            (name, "log10(yr)" if name == "log_age" else COLUMN_UNITS.get(name, "").replace(" ", ""), *_range(values))
-            for name, values in known.items()
-        ]
-        tables.append(html_table(counted(_number(columns), noun), rows))
-    return "".join(tables)
-
-
-def _known(columns: Columns) -> dict[str, Any]:
-    return {name: values for name, values in columns.items() if values is not None}
-
-
-def _number(columns: Columns) -> int:
-    return np.shape(columns["position"])[0]
-
-
-def _range(values: Any) -> tuple[str, str, str]:
-    """Lowest, median and highest value; empty where they are not known, as inside of a compiled function."""
-    if isinstance(values, Tracer) or not np.size(values):
-        return "", "", ""
-    found = np.asarray(values, np.float64)
-    low, middle, high = (f"{float(own(found)):.4g}" for own in (np.min, np.median, np.max))
-    return low, middle, high
-
-
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]
 
@@ -74,31 +26,11 @@ CELL_RADII: float = 2.0
 """Smoothing length of a gas cell over the radius of the sphere of its volume, as yt takes it for AREPO."""
 
 
-_UNITS: dict[str, str] = {
-    "position": "kpc",
-    "velocity": "km / s",
-    "initial_mass": "Msun",
-    "mass": "Msun",
-    "smoothing_length": "kpc",
-    "random_velocity": "km / s",
-    "east": "arcsec",
-    "north": "arcsec",
-    "tilt": "deg",
-    "twist": "deg",
-    "temperature": "K",
-    "density": "Msun / kpc3",
-    "internal_energy": "km2 / s2",
-    "star_formation_rate": "Msun / yr",
-    "dust_mass": "Msun",
-}
-"""Units of the columns of particles; the others are pure numbers."""
-
-
 def _plain_columns(name: str, columns: dict[str, Any]) -> dict[str, Any]:
     """Columns as plain arrays in their units; raises ValueError for another physical type, for masked values and for
     true and false."""
     return {
-        field: None if values is None else given_numbers(values, _UNITS.get(field, ""), f"{name}.{field}")
+        field: None if values is None else given_numbers(values, COLUMN_UNITS.get(field, ""), f"{name}.{field}")
         for field, values in columns.items()
     }
 
@@ -119,6 +51,11 @@ def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -
                 f"{name}.{field}: expected shape {expected if len(count) == 1 else '(N, 3)'}, got {np.shape(value)}; "
                 f"every field of one particle kind holds the same number of particles"
             )
+
+
+def _words(name: str, columns: Mapping[str, Any]) -> str:
+    known = ", ".join(column for column, values in columns.items() if values is not None)
+    return f"{name}({_counted('particle', columns)}: {known})"
 
 
 class Stars(eqx.Module):
@@ -180,7 +117,7 @@ class Stars(eqx.Module):
         return bool(mass > 0) or (self.line_light is not None and bool(np.any(np.asarray(self.line_light) > 0)))
 
     def __repr__(self) -> str:
-        return particle_words("Stars", vars(self))
+        return _words("Stars", vars(self))
 
 
 class Gas(eqx.Module):
@@ -231,7 +168,7 @@ class Gas(eqx.Module):
         _check_shapes("Gas", vars(self), ("position", "velocity"))
 
     def __repr__(self) -> str:
-        return particle_words("Gas", vars(self))
+        return _words("Gas", vars(self))
 
     def required(self, name: str, reader: str, remedy: str) -> Float[Array, " particle"]:
         """A column that `reader` needs; raises ValueError, with the `remedy`, where there is none."""
@@ -251,13 +188,36 @@ class Galaxy(eqx.Module):
         expect_fields(self)
 
     def __repr__(self) -> str:
-        return galaxy_words(self._kinds())
+        return f"Galaxy({', '.join(_counted(noun, columns) for noun, columns in self._kinds().items())})"
 
     def _repr_html_(self) -> str:
-        return galaxy_html(self._kinds())
+        """A table of every kind of particles: columns, units, lowest, median and highest values."""
+        tables = []
+        for noun, columns in self._kinds().items():
+            rows = [("column", "unit", "lowest", "median", "highest")]
+            for name, values in columns.items():
+                unit = "log10(yr)" if name == "log_age" else COLUMN_UNITS.get(name, "").replace(" ", "")
+                if values is not None and name != "weight":
+                    rows.append((name, unit, *_range(values)))
+            tables.append(html_table(_counted(noun, columns), rows))
+        return "".join(tables)
 
-    def _kinds(self) -> dict[str, dict[str, Any] | None]:
-        return {"star": vars(self.stars), "gas particle": None if self.gas is None else vars(self.gas)}
+    def _kinds(self) -> dict[str, dict[str, Any]]:
+        gas = {} if self.gas is None else {"gas particle": vars(self.gas)}
+        return {"star": vars(self.stars), **gas}
+
+
+def _counted(noun: str, columns: Mapping[str, Any]) -> str:
+    return counted(np.shape(columns["position"])[0], noun)
+
+
+def _range(values: Any) -> tuple[str, str, str]:
+    """Lowest, median and highest value; empty where they are not known, as inside of a compiled function."""
+    if isinstance(values, Tracer) or not np.size(values):
+        return "", "", ""
+    numbers = np.asarray(values, np.float64)
+    low, middle, high = (f"{float(measure(numbers)):.4g}" for measure in (np.min, np.median, np.max))
+    return low, middle, high
 
 
 def expect_galaxy(galaxy: Any, place: str = "galaxy") -> Galaxy:
@@ -266,7 +226,7 @@ def expect_galaxy(galaxy: Any, place: str = "galaxy") -> Galaxy:
 
 
 class GalaxyInfo(eqx.Module):
-    """What is known of a galaxy beside its particles: plain values, never differentiated.
+    """Facts on a galaxy beside its particles: plain values, never differentiated.
 
     `redshift` is the snapshot's own (None when it has none), `universe_age` in yr at that redshift (upper limit of the
     stars' ages; None: not checked). `initial_mass`, `ages`, `metallicities`, `velocities` and `smoothing_length` say

@@ -29,14 +29,11 @@ from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 @named_arguments
 def particle_shardings(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
-    return _shardings(galaxy, mesh)
 
-
-def _shardings(particles: Any, mesh: Mesh | AbstractMesh) -> Any:
     def sharding(leaf: Any) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
 
-    return jax.tree.map(sharding, particles)
+    return jax.tree.map(sharding, galaxy)
 
 
 def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
@@ -79,18 +76,19 @@ def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """
     n_devices = mesh.shape[DATA_AXIS]
 
-    def own(leaf: Any) -> Any:
+    def part(leaf: Any) -> Any:
         size = leaf.shape[0] // n_devices
         return lax.dynamic_slice_in_dim(leaf, lax.axis_index(DATA_AXIS) * size, size)
 
-    return jax.tree.map(own, _padded_galaxy(galaxy, n_devices))
+    return jax.tree.map(part, _padded_galaxy(galaxy, n_devices))
 
 
 def _fits(galaxy: Galaxy, n_devices: int) -> bool:
-    """Whether it is padded already, as one that was placed before."""
+    """Whether the galaxy is padded already, as one that was placed before."""
     kinds = [galaxy.stars] if galaxy.gas is None else [galaxy.stars, galaxy.gas]
     return all(
-        own.weight is not None and len(own.position) == size_class(len(own.position), n_devices) > 0 for own in kinds
+        kind.weight is not None and len(kind.position) == size_class(len(kind.position), n_devices) > 0
+        for kind in kinds
     )
 
 
@@ -110,18 +108,19 @@ def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractProcessGroup) -> Galax
     have different fields.
     """
     rows = team.each(lambda: check_process_mesh(mesh, team))
-    stars = _placed(galaxy.stars, Stars, rows, mesh, team)
+    stars = _padded_share(galaxy.stars, Stars, rows, team)
     if stars is None:
         raise ValueError("galaxy.stars: expected at least one star, got none")
-    return Galaxy(stars=stars, gas=_placed(galaxy.gas, Gas, rows, mesh, team))
+    return place_rows(Galaxy(stars=stars, gas=_padded_share(galaxy.gas, Gas, rows, team)), mesh)
 
 
-def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: AbstractProcessGroup) -> Any:
-    """One kind of particles of all processes; None where there are none."""
-    arrays = {} if own is None else {name: np.asarray(array) for name, array in vars(own).items() if array is not None}
-    n_own = len(arrays["position"]) if arrays else 0
+def _padded_share(share: Any, kind: Callable[..., Any], rows: int, team: AbstractProcessGroup) -> Any:
+    """This process's particles of one kind, padded to the largest share; None where no process has any."""
+    columns = {} if share is None else vars(share)
+    arrays = {name: np.asarray(array) for name, array in columns.items() if array is not None}
+    count = len(arrays["position"]) if arrays else 0
     layout = {name: (array.shape[1:], str(array.dtype)) for name, array in arrays.items()}
-    answers = [answer for answer in team.exchange(lambda: (n_own, layout)) if answer[0]]
+    answers = [answer for answer in team.exchange(lambda: (count, layout)) if answer[0]]
     if not answers:
         return None
     fields = answers[0][1]
@@ -132,20 +131,20 @@ def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: Abs
         )
     size = size_class(max(n for n, _ in answers), rows)
     none = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in fields.items()}
-    return place_rows(pad_on_host(kind(**(arrays if n_own else none)), size), mesh)
+    return pad_on_host(kind(**(arrays if count else none)), size)
 
 
-def place_rows(own: Any, mesh: Mesh) -> Any:
-    """Host arrays of this process's particles, as many in every process, as those of all along "data".
+def place_rows(share: Galaxy, mesh: Mesh) -> Galaxy:
+    """The whole galaxy along "data", of which each process gives a share of one size in host arrays.
 
-    Each process's are put on its own devices, and nothing is sent.
+    A process's particles are put on its own devices, and nothing is sent.
     """
     n_process = process_count(mesh)
 
     def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
         return jax.make_array_from_process_local_data(sharding, array, (len(array) * n_process, *array.shape[1:]))
 
-    return jax.tree.map(place, own, _shardings(own, mesh))
+    return jax.tree.map(place, share, particle_shardings(share, mesh))
 
 
 def _place(particles: Any, n_devices: int) -> Any:

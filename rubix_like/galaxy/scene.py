@@ -119,7 +119,7 @@ def to_scene(
         coordinates=dict(coordinates),
         weight=weight,
         smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
-        on_sky={name: jnp.asarray(own) for name, own in columns.items() if own is not None},
+        on_sky={name: jnp.asarray(column) for name, column in columns.items() if column is not None},
         possible=_possible(particles),
     )
 

@@ -66,20 +66,42 @@ def validate(galaxy: Galaxy, universe_age: Any = None) -> Galaxy:
 
 
 def validate_stars(stars: Stars, universe_age: float | None = None) -> Stars:
-    """What `validate` checks of each star, for any part of a galaxy, even none of it."""
+    """Check each star as `validate` does, of any part of a galaxy, even none of it."""
     stars = Stars(**vars(stars))  # shapes and units, should a field have been replaced since
     _check_fields("stars", vars(stars))
-    _check_mass_loss(stars)
-    _check_ages(np.asarray(stars.log_age), universe_age)
+    if stars.mass is not None:
+        now, birth = (np.asarray(values, dtype=np.float64) for values in (stars.mass, stars.initial_mass))
+        least, most = MASS_RATIOS
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(birth == now, 1.0, now / birth)
+        remedy = "one of the two is in another unit than its reader expects, or damaged"
+        expected = f"masses now from {least:g} to {most:g} times those at birth (stars.initial_mass)"
+        require((ratio >= least) & (ratio <= most), ratio, "stars.mass / stars.initial_mass", expected, remedy)
+    log_age, place = np.asarray(stars.log_age), "stars.log_age"
+    remedy = "ages are stored as log10(age / yr) (1 Gyr is 9.0; age 0 is stored as 0), neither in yr nor in Gyr"
+    good = (log_age >= 0) & (log_age <= LARGEST_LOG_AGE)
+    require(good, log_age, place, f"log10(age / yr) in [0, {LARGEST_LOG_AGE}]", remedy)
+    if universe_age is not None:
+        limit = float(np.log10(universe_age))
+        remedy = "the ages do not belong to this redshift or cosmology"
+        require(log_age <= limit + AGE_SLACK, log_age, place, f"at most {limit:.4f}, the age of the Universe", remedy)
     return _without_negative_fractions(stars)
 
 
 def validate_gas(gas: Gas) -> Gas:
-    """What `validate` checks of gas, for any part of a galaxy, even none of it."""
+    """Check gas as `validate` does, of any part of a galaxy, even none of it."""
     gas = Gas(**vars(gas))
     _check_fields("gas", vars(gas))
-    _check_dust(gas)
-    _check_neutral(gas)
+    if gas.dust_mass is not None:
+        dust, mass = (np.asarray(values, dtype=np.float64) for values in (gas.dust_mass, gas.mass))
+        remedy = "one of the two is in another unit than its reader expects (its power of h, or 1e10 Msun), or damaged"
+        require(dust <= mass * (1 + PART_SLACK), dust, "gas.dust_mass", "at most the mass of the gas it is in", remedy)
+    if gas.hi_fraction is not None and gas.h2_fraction is not None:
+        neutral = np.asarray(gas.hi_fraction, dtype=np.float64) + np.asarray(gas.h2_fraction, dtype=np.float64)
+        remedy = (
+            "hi_fraction is of HI alone where there is an h2_fraction: subtract it from that of all neutral hydrogen"
+        )
+        require(neutral <= 1 + PART_SLACK, neutral, "gas.hi_fraction + gas.h2_fraction", "at most 1", remedy)
     return _without_negative_fractions(gas)
 
 
@@ -104,49 +126,6 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
             check_magnitudes(name, values, place)
 
 
-def _check_mass_loss(stars: Stars) -> None:
-    """Raise ValueError where a star's mass now does not go with that at its birth."""
-    if stars.mass is None:
-        return
-    now, birth = (np.asarray(values, dtype=np.float64) for values in (stars.mass, stars.initial_mass))
-    least, most = MASS_RATIOS
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(birth == now, 1.0, now / birth)
-    remedy = "one of the two is in another unit than its reader expects, or damaged"
-    expected = f"masses now from {least:g} to {most:g} times those at birth (stars.initial_mass)"
-    require((ratio >= least) & (ratio <= most), ratio, "stars.mass / stars.initial_mass", expected, remedy)
-
-
-def _check_dust(gas: Gas) -> None:
-    """Raise ValueError where there is more dust than gas, of which it is a part."""
-    if gas.dust_mass is None:
-        return
-    dust, mass = (np.asarray(values, dtype=np.float64) for values in (gas.dust_mass, gas.mass))
-    remedy = "one of the two is in another unit than its reader expects (its power of h, or 1e10 Msun), or damaged"
-    require(dust <= mass * (1 + PART_SLACK), dust, "gas.dust_mass", "at most the mass of the gas it is in", remedy)
-
-
-def _check_neutral(gas: Gas) -> None:
-    """Raise ValueError where there is more neutral hydrogen than gas, of which it is a part."""
-    if gas.hi_fraction is None or gas.h2_fraction is None:
-        return
-    neutral = np.asarray(gas.hi_fraction, dtype=np.float64) + np.asarray(gas.h2_fraction, dtype=np.float64)
-    remedy = "hi_fraction is of HI alone where there is an h2_fraction: subtract it from that of all neutral hydrogen"
-    require(neutral <= 1 + PART_SLACK, neutral, "gas.hi_fraction + gas.h2_fraction", "at most 1", remedy)
-
-
-def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:
-    place = "stars.log_age"
-    remedy = "ages are stored as log10(age / yr) (1 Gyr is 9.0; age 0 is stored as 0), neither in yr nor in Gyr"
-    good = (log_age >= 0) & (log_age <= LARGEST_LOG_AGE)
-    require(good, log_age, place, f"log10(age / yr) in [0, {LARGEST_LOG_AGE}]", remedy)
-    if universe_age is None:
-        return
-    limit = float(np.log10(universe_age))
-    remedy = "the ages do not belong to this redshift or cosmology"
-    require(log_age <= limit + AGE_SLACK, log_age, place, f"at most {limit:.4f}, the age of the Universe", remedy)
-
-
 def _without_negative_fractions(particles: Particles) -> Particles:
     """Only where there are any: nothing is compiled for the others' number of particles."""
     fractions = {name: value for name, value in vars(particles).items() if name in FRACTIONS and value is not None}
@@ -157,19 +136,19 @@ def _without_negative_fractions(particles: Particles) -> Particles:
 def implausible_notes(galaxy: Galaxy, *, is_at_rest: bool) -> tuple[Note, ...]:
     """Sentences on numbers of particles without padding that no galaxy has; `is_at_rest`: as the user wants it."""
     gas = None if galaxy.gas is None else vars(galaxy.gas)
-    return implausible_galaxy(ParticleSums.of(vars(galaxy.stars), gas), is_at_rest=is_at_rest)
+    return tuple(implausible_galaxy(ParticleSums.of(vars(galaxy.stars), gas), is_at_rest=is_at_rest))
 
 
 def integer_notes(galaxy: Galaxy) -> tuple[Note, ...]:
     """A sentence where arrays hold whole numbers, which may have been rounded."""
     kinds = {"stars": galaxy.stars, "gas": galaxy.gas}
-    found = [
+    places = [
         f"{kind}.{name}"
         for kind, particles in kinds.items()
         for name, values in ({} if particles is None else vars(particles)).items()
         if isinstance(values, np.ndarray | jax.Array) and values.dtype.kind in "iu"
     ]
-    return whole_number_notes(found)
+    return whole_number_notes(places)
 
 
 def whole_number_notes(places: list[str]) -> tuple[Note, ...]:
@@ -177,10 +156,5 @@ def whole_number_notes(places: list[str]) -> tuple[Note, ...]:
     if not places:
         return ()
     stored = "is stored" if len(places) == 1 else "are stored"
-    return (
-        Note(
-            "galaxy.whole_numbers",
-            f"{', '.join(places)} {stored} as whole numbers: what was rounded away is lost",
-            WARNING,
-        ),
-    )
+    text = f"{', '.join(places)} {stored} as whole numbers: what was rounded away is lost"
+    return (Note("galaxy.whole_numbers", text, WARNING),)

@@ -587,7 +587,7 @@ def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> Observe
         raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
     used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
     check_any_used(used, observed.source, (*observed.notes, *why))
-    found = implausible_voxels(observed.flux, variance_of(observed, settings), used, settings.sigma)
+    found = tuple(implausible_voxels(observed.flux, variance_of(observed, settings), used, settings.sigma))
     check_plausible(found, observed.source, settings)
     why = () if np.array_equal(used, observed.used) else why
     return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why, *found))

@@ -1,5 +1,7 @@
 """Centre and half-mass radius of a set of particles (numpy, float64, any unit of length)."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -63,8 +65,7 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
 
 
 def densest_place(position: Vectors, mass: Scalars, box_size: Vector | None) -> Vector:
-    """Centre of the densest part of particles in a cube of side `box_size` (None: not periodic), by shrinking
-    spheres."""
+    """Centre of the densest part of particles in a box of sides `box_size` (None: not periodic)."""
     first = position[0]
     return first + shrinking_sphere(unwrap(position, first, box_size), mass)
 
@@ -100,3 +101,19 @@ def squared_distance(position: Vectors, center: Vector | None = None) -> Scalars
     """Squared distance of each particle from a centre (None: the origin)."""
     offset = position if center is None else position - center
     return np.einsum("ij,ij->i", offset, offset)
+
+
+@dataclass(frozen=True)
+class Radius:
+    """A radius within a galaxy: `number` half-mass radii of its stars or, with `in_kpc`, kpc."""
+
+    number: float
+    in_kpc: bool = False
+
+    def kpc(self, half_mass_radius: float) -> float:
+        """The radius in kpc, for stars of this half-mass radius (kpc)."""
+        return self.number if self.in_kpc else self.number * half_mass_radius
+
+    def written(self) -> float | str:
+        """The radius as in a YAML: a bare number is in half-mass radii."""
+        return f"{self.number!r} kpc" if self.in_kpc else self.number

@@ -29,7 +29,7 @@ class Clip(NamedTuple):
     limit: float
 
     def distance(self, velocity: Vectors) -> Scalars:
-        """The distance |v - mean| of each velocity in km/s."""
+        """|v - mean| of each velocity in km/s."""
         return np.linalg.norm(velocity - self.mean, axis=1)
 
     def keeps(self, velocity: Vectors) -> Bool[ndarray, " particle"]:
@@ -49,20 +49,20 @@ def clip_velocities(velocity: Vectors, mass: Scalars) -> Clip:
     everything = Clip(np.average(velocity, axis=0, weights=mass), np.inf)
     if len(mass) < FEWEST:
         return everything
-    mean = np.array([_median(own, mass) for own in velocity.T])
-    deviations = np.array([_median(own, mass) for own in np.abs(velocity - mean).T])
+    mean = np.array([_median(column, mass) for column in velocity.T])
+    deviations = np.array([_median(column, mass) for column in np.abs(velocity - mean).T])
     sigma = _TO_SIGMA * float(np.sqrt(np.mean(deviations**2)))
     clip, kept = Clip(mean, np.inf), np.zeros(len(mass), dtype=bool)
     for _ in range(_MOST_ITERATIONS):
         clip = Clip(mean, SIGMAS * max(sigma, LEAST_DISPERSION))
-        found = clip.keeps(velocity)
-        total = mass[found].sum()
+        inside = clip.keeps(velocity)
+        total = mass[inside].sum()
         if not total > 0:
             return everything
-        if np.array_equal(found, kept):
+        if np.array_equal(inside, kept):
             break
-        kept, mean = found, mass[found] @ velocity[found] / total
-        sigma = float(np.sqrt(mass[found] @ np.sum((velocity[found] - mean) ** 2, axis=1) / (3.0 * total)))
+        kept, mean = inside, mass[inside] @ velocity[inside] / total
+        sigma = float(np.sqrt(mass[inside] @ np.sum((velocity[inside] - mean) ** 2, axis=1) / (3.0 * total)))
     return clip
 
 

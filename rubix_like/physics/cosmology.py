@@ -49,7 +49,7 @@ def find_cosmology(name: str) -> "FLRW":
 
 @dataclass(frozen=True)
 class MatterAndLambda:
-    """The expansion of a simulation: matter, Lambda and the curvature they leave, no radiation.
+    """The expansion of a simulation: matter, Lambda and the curvature Omega_k that they leave to 1, no radiation.
 
     H(z) = 100 h km/s/Mpc sqrt(Omega_m (1 + z)^3 + Omega_k (1 + z)^2 + Omega_Lambda) (Peebles 1993, eq. 13.3), as
     `astropy.cosmology.LambdaCDM` without radiation, which takes half a second to import.
@@ -59,24 +59,19 @@ class MatterAndLambda:
     omega_m: float
     omega_l: float
 
-    @property
-    def omega_k(self) -> float:
-        """Omega_k = 1 - Omega_m - Omega_Lambda."""
-        return 1.0 - self.omega_m - self.omega_l
-
     def hubble_time(self, redshift: Values) -> Values:
         """1 / H in yr."""
-        one = redshift + 1.0
-        rate = np.sqrt(one**2 * (self.omega_m * one + self.omega_k) + self.omega_l)
+        stretch, omega_k = redshift + 1.0, 1.0 - self.omega_m - self.omega_l
+        rate = np.sqrt(stretch**2 * (self.omega_m * stretch + omega_k) + self.omega_l)
         return 1.0 / (100 * self.h * rate * _PER_YEAR)
 
     def age(self, redshift: float) -> float:
         """Age of the Universe in yr: the integral of du 2 u^2 / sqrt(Omega_m + Omega_k u^2 + Omega_Lambda u^6) over H0
         from 0 to u = sqrt(a), by Gauss-Legendre."""
         points, weights = leggauss(_AGE_POINTS)
-        last = (1.0 + redshift) ** -0.5
+        last, omega_k = (1.0 + redshift) ** -0.5, 1.0 - self.omega_m - self.omega_l
         u = 0.5 * last * (points + 1)
-        values = 2 * u**2 / np.sqrt(self.omega_m + self.omega_k * u**2 + self.omega_l * u**6)
+        values = 2 * u**2 / np.sqrt(self.omega_m + omega_k * u**2 + self.omega_l * u**6)
         return float(0.5 * last * (weights @ values) / (100 * self.h * _PER_YEAR))
 
 
@@ -166,11 +161,10 @@ def age_table(cosmology: MatterAndLambda, scale_factor: float) -> AgeTable:
     points, weights = leggauss(5)
     half = 0.5 * np.diff(log_ratio)
     middle = log_ratio[:-1] + half
-    spans = half * (_hubble_time(cosmology, scale_factor, middle[:, None] + half[:, None] * points) @ weights)
+
+    def hubble_time(log_ratio: Values) -> Values:
+        return cosmology.hubble_time(np.exp(-log_ratio) / scale_factor - 1.0)
+
+    spans = half * (hubble_time(middle[:, None] + half[:, None] * points) @ weights)
     age = np.append(np.cumsum(spans[::-1])[::-1], 0.0)
-    return AgeTable(scale_factor, log_ratio, age, -_hubble_time(cosmology, scale_factor, log_ratio))
-
-
-def _hubble_time(cosmology: MatterAndLambda, scale_factor: float, log_ratio: Values) -> Values:
-    """1 / H in yr at ln(a / scale_factor) = `log_ratio`."""
-    return cosmology.hubble_time(np.exp(-log_ratio) / scale_factor - 1.0)
+    return AgeTable(scale_factor, log_ratio, age, -hubble_time(log_ratio))

@@ -64,7 +64,7 @@ class DustCurve:
     def holds(
         self, wavelength: Float[ndarray, " wave"], r_v: float, slope: float | None = None
     ) -> Bool[ndarray, " wave"]:
-        """Where among vacuum wavelengths (Angstrom) the curve is defined and dims."""
+        """Whether the curve is defined and dims at each vacuum wavelength (Angstrom)."""
         low, high = self.wavelength_range
         found = (wavelength >= low) & (wavelength <= high)
         found[found] = self._at(wavelength[found], r_v, slope) >= 0
@@ -118,10 +118,10 @@ def kriek_conroy_2013(wavelength: Float[ndarray, " wave"], r_v: float, slope: fl
     A / A(V) = (k' + D) / R'_V (lambda / 5500)^slope, D the Drude profile of a bump that is stronger on flatter curves,
     E_b = 0.85 - 1.9 slope.
     """
-    own = np.asarray(wavelength, dtype=np.float64)
-    width = own * 350.0
-    bump = (0.85 - 1.9 * slope) * width**2 / ((own**2 - 2175.0**2) ** 2 + width**2)
-    return (calzetti_2000(own, r_v) + bump / r_v) * (own / V_BAND) ** slope
+    wavelength = np.asarray(wavelength, dtype=np.float64)
+    width = wavelength * 350.0
+    bump = (0.85 - 1.9 * slope) * width**2 / ((wavelength**2 - 2175.0**2) ** 2 + width**2)
+    return (calzetti_2000(wavelength, r_v) + bump / r_v) * (wavelength / V_BAND) ** slope
 
 
 def power_law(wavelength: Float[ndarray, " wave"], r_v: float, slope: float) -> Float[ndarray, " wave"]:  # noqa: ARG001
@@ -133,13 +133,23 @@ def _packaged(module: str, name: str) -> Callable[[Float[ndarray, " wave"], floa
     """The model `name` of the package dust_extinction; those in `averages` are of one R(V)."""
 
     def relative(wavelength: Float[ndarray, " wave"], r_v: float) -> Float[ndarray, " wave"]:
-        model = getattr(importlib.import_module(f"dust_extinction.{module}"), name)
-        own = model() if module == "averages" else model(Rv=r_v)
+        make = getattr(importlib.import_module(f"dust_extinction.{module}"), name)
+        model = make() if module == "averages" else make(Rv=r_v)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "x has no units")  # said of numbers that it hands to itself
-            return np.asarray(own(np.asarray(wavelength, dtype=np.float64) * units.AA))
+            return np.asarray(model(np.asarray(wavelength, dtype=np.float64) * units.AA))
 
     return relative
+
+
+def _average(name: str, first: float, last: float, r_v: float, source: str) -> DustCurve:
+    """One of the averages of dust_extinction, by the name of its class."""
+    return DustCurve(_packaged("averages", name), (first, last), r_v, (r_v, r_v), source)
+
+
+def _family(name: str, first: float, last: float, source: str) -> DustCurve:
+    """One of the curves of dust_extinction for R(V) from 2 to 6, by the name of its class."""
+    return DustCurve(_packaged("parameter_averages", name), (first, last), 3.1, (2.0, 6.0), source)
 
 
 CALZETTI = DustCurve(
@@ -149,13 +159,7 @@ CALZETTI = DustCurve(
     r_v_range=(1.0, 10.0),
     source="starburst galaxies, Calzetti et al. 2000, ApJ 533, 682",
 )
-CARDELLI = DustCurve(
-    relative=_packaged("parameter_averages", "CCM89"),
-    wavelength_range=(1000.0, 33333.0),
-    r_v=3.1,
-    r_v_range=(2.0, 6.0),
-    source="Milky Way, Cardelli, Clayton & Mathis 1989, ApJ 345, 245",
-)
+CARDELLI = _family("CCM89", 1000.0, 33333.0, "Milky Way, Cardelli, Clayton & Mathis 1989, ApJ 345, 245")
 GORDON = DustCurve(
     relative=_packaged("parameter_averages", "G23"),
     wavelength_range=(912.0, 320000.0),
@@ -163,12 +167,8 @@ GORDON = DustCurve(
     r_v_range=(2.3, 5.6),
     source="Milky Way, Gordon et al. 2023, ApJ 950, 86",
 )
-SMC = DustCurve(
-    relative=_packaged("averages", "G03_SMCBar"),
-    wavelength_range=(1000.0, 33333.0),
-    r_v=2.74,
-    r_v_range=(2.74, 2.74),
-    source="bar of the Small Magellanic Cloud, Gordon et al. 2003, ApJ 594, 279",
+SMC = _average(
+    "G03_SMCBar", 1000.0, 33333.0, 2.74, "bar of the Small Magellanic Cloud, Gordon et al. 2003, ApJ 594, 279"
 )
 KRIEK_CONROY = DustCurve(
     relative=functools.partial(kriek_conroy_2013, slope=0.0),
@@ -188,16 +188,6 @@ POWER_LAW = DustCurve(
     slope=-0.7,
     sloped=power_law,
 )
-
-
-def _average(name: str, first: float, last: float, r_v: float, source: str) -> DustCurve:
-    """One of the averages of dust_extinction, by the name of its class."""
-    return DustCurve(_packaged("averages", name), (first, last), r_v, (r_v, r_v), source)
-
-
-def _family(name: str, first: float, last: float, source: str) -> DustCurve:
-    """One of the curves of dust_extinction for R(V) from 2 to 6, by the name of its class."""
-    return DustCurve(_packaged("parameter_averages", name), (first, last), 3.1, (2.0, 6.0), source)
 
 
 RL85_MWGC = _average(

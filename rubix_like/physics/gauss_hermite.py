@@ -15,6 +15,14 @@ _STUCK = 1e12
 _SPAXELS_AT_ONCE = 2048
 _LEAST_SIGMA = 0.5
 
+Velocities = Float[ndarray, " velocity"]
+Distributions = Float[ndarray, "spaxel velocity"]
+Parameters = Float[ndarray, "spaxel 5"]
+"""gamma, V, ln sigma, h3, h4 of each distribution."""
+
+Slopes = Float[ndarray, "spaxel velocity 5"]
+"""Derivatives with respect to the parameters."""
+
 _SMEARING = ((-np.sqrt(0.4), 5 / 24), (0.0, 7 / 12), (np.sqrt(0.4), 5 / 24))
 """Offsets (in steps) and weights: to degree 5 the moments of the triangle that linear weights spread stars over."""
 
@@ -28,7 +36,7 @@ class GaussHermite(NamedTuple):
     h4: Float[ndarray, " spaxel"]
 
 
-def fit_gauss_hermite(velocity: Float[ndarray, " velocity"], losvd: Float[ndarray, "spaxel velocity"]) -> GaussHermite:
+def fit_gauss_hermite(velocity: Velocities, losvd: Distributions) -> GaussHermite:
     """Least-squares fits of a line profile to distributions on uniform velocity bins (km/s).
 
     L(v) = gamma / (sigma sqrt(2 pi)) exp(-w^2 / 2) [1 + h3 H3(w) + h4 H4(w)], w = (v - V) / sigma, with
@@ -47,9 +55,13 @@ def fit_gauss_hermite(velocity: Float[ndarray, " velocity"], losvd: Float[ndarra
     return GaussHermite(*result.T)
 
 
-def _fit(velocity: Float[ndarray, " velocity"], data: Float[ndarray, "spaxel velocity"]) -> Float[ndarray, "spaxel 4"]:
+def _fit(velocity: Velocities, data: Distributions) -> Float[ndarray, "spaxel 4"]:
     """Levenberg-Marquardt for all distributions (of unit area) side by side: (V, sigma, h3, h4)."""
-    parameters = _start(velocity, data)
+    width, zero = velocity[1] - velocity[0], np.zeros(len(data))
+    mean = data @ velocity * width
+    variance = (data * (velocity[None, :] - mean[:, None]) ** 2).sum(axis=1) * width
+    sigma = np.sqrt(np.maximum(variance - width**2 / 6, (0.5 * width) ** 2))
+    parameters = np.stack([zero + 1, mean, np.log(sigma), zero, zero], axis=1)  # a Gaussian with these moments
     model, jacobian = _model(velocity, parameters)
     residual = data - model
     cost, scale = (residual**2).sum(axis=1), (data**2).sum(axis=1)
@@ -71,28 +83,16 @@ def _fit(velocity: Float[ndarray, " velocity"], data: Float[ndarray, "spaxel vel
         damping[rows] *= np.where(better, 0.2, 5.0)
         going[rows] = ~(better & (gained <= _CONVERGED * scale[rows])) & (damping[rows] < _STUCK)
     sigma = np.exp(parameters[:, 2])
-    found = np.stack([parameters[:, 1], sigma, parameters[:, 3], parameters[:, 4]], axis=1)
-    bad = going | (sigma < _LEAST_SIGMA * (velocity[1] - velocity[0]))
-    return np.where(bad[:, None], np.nan, found)
-
-
-def _start(
-    velocity: Float[ndarray, " velocity"], data: Float[ndarray, "spaxel velocity"]
-) -> Float[ndarray, "spaxel 5"]:
-    """(gamma, V, ln sigma, h3, h4) of a Gaussian with the distribution's moments."""
-    step = velocity[1] - velocity[0]
-    mean = data @ velocity * step
-    variance = (data * (velocity[None, :] - mean[:, None]) ** 2).sum(axis=1) * step
-    zero = np.zeros(len(data))
-    sigma = np.sqrt(np.maximum(variance - step**2 / 6, (0.5 * step) ** 2))
-    return np.stack([zero + 1, mean, np.log(sigma), zero, zero], axis=1)
+    fitted = np.stack([parameters[:, 1], sigma, parameters[:, 3], parameters[:, 4]], axis=1)
+    bad = going | (sigma < _LEAST_SIGMA * width)
+    return np.where(bad[:, None], np.nan, fitted)
 
 
 def _free(
-    velocity: Float[ndarray, " velocity"],
-    parameters: Float[ndarray, "spaxel 5"],
-    jacobian: Float[ndarray, "spaxel velocity 5"],
-    residual: Float[ndarray, "spaxel velocity"],
+    velocity: Velocities,
+    parameters: Parameters,
+    jacobian: Slopes,
+    residual: Distributions,
 ) -> Bool[ndarray, "spaxel 5"]:
     """Which parameters can take a step: all but those at a limit that the fit pulls beyond it."""
     pull = np.einsum("svi,sv->si", jacobian, residual)
@@ -100,9 +100,7 @@ def _free(
     return np.abs(_limited(velocity, beyond) - parameters) > 0
 
 
-def _limited(
-    velocity: Float[ndarray, " velocity"], parameters: Float[ndarray, "spaxel 5"]
-) -> Float[ndarray, "spaxel 5"]:
+def _limited(velocity: Velocities, parameters: Parameters) -> Parameters:
     """Parameters within what a fit may reach."""
     step, width = velocity[1] - velocity[0], velocity[-1] - velocity[0]
     lowest = [0.0, velocity[0], np.log(0.1 * step), -LARGEST_MOMENT, -LARGEST_MOMENT]
@@ -111,10 +109,10 @@ def _limited(
 
 
 def _step(
-    jacobian: Float[ndarray, "spaxel velocity 5"],
-    residual: Float[ndarray, "spaxel velocity"],
+    jacobian: Slopes,
+    residual: Distributions,
     damping: Float[ndarray, " spaxel"],
-) -> Float[ndarray, "spaxel 5"]:
+) -> Parameters:
     """The step of Levenberg and Marquardt, damped by the diagonal."""
     normal = np.einsum("svi,svj->sij", jacobian, jacobian)
     diagonal = np.einsum("sii->si", normal)
@@ -124,19 +122,15 @@ def _step(
     return np.linalg.solve(normal, slope[:, :, None])[:, :, 0]
 
 
-def _model(
-    velocity: Float[ndarray, " velocity"], parameters: Float[ndarray, "spaxel 5"]
-) -> tuple[Float[ndarray, "spaxel velocity"], Float[ndarray, "spaxel velocity 5"]]:
+def _model(velocity: Velocities, parameters: Parameters) -> tuple[Distributions, Slopes]:
     """The profile on the bins, and its derivatives with respect to gamma, V, ln sigma, h3, h4."""
     step = velocity[1] - velocity[0]
     parts = [(weight, _profile(velocity + offset * step, parameters)) for offset, weight in _SMEARING]
-    values = np.sum([weight * own for weight, (own, _) in parts], axis=0)
+    values = np.sum([weight * profile for weight, (profile, _) in parts], axis=0)
     return values, np.sum([weight * jacobian for weight, (_, jacobian) in parts], axis=0)
 
 
-def _profile(
-    velocity: Float[ndarray, " velocity"], parameters: Float[ndarray, "spaxel 5"]
-) -> tuple[Float[ndarray, "spaxel velocity"], Float[ndarray, "spaxel velocity 5"]]:
+def _profile(velocity: Velocities, parameters: Parameters) -> tuple[Distributions, Slopes]:
     """The profile at velocities, and its derivatives."""
     gamma, v, log_sigma, h3, h4 = (column[:, None] for column in parameters.T)
     sigma = np.exp(log_sigma)

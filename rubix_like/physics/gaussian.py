@@ -55,7 +55,7 @@ def gaussian_weights(sigma: Float[Array, ""], reach: int) -> Float[Array, " offs
 
 
 def weights_of_variance(variance: Float[Array, ""], reach: int) -> Float[Array, " offset"]:
-    """The same of a variance (cells^2), in which they are differentiable at 0, too."""
+    """Weights as of `gaussian_weights`, by the variance (cells^2), in which they are differentiable at 0, too."""
     share, width = split_variance(variance, jnp)
     edges = (jnp.arange(2 * reach + 2, dtype=variance.dtype) - (reach + 0.5)) / width
     spread = jnp.diff(ndtr(edges))

@@ -11,7 +11,7 @@ _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _PARITY, _WORD = np.uint32(0x1BD11BDA), np.uint32(32)
-_ROTATIONS = tuple(tuple(map(np.uint32, own)) for own in ((13, 15, 26, 6), (17, 29, 16, 24)))
+_ROTATIONS = tuple(tuple(map(np.uint32, turns)) for turns in ((13, 15, 26, 6), (17, 29, 16, 24)))
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 

@@ -1,6 +1,6 @@
 """Numbers that no galaxy and no observation has: the trace of a wrong unit, power of h, column or mask."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,106 +140,89 @@ def _weighted(columns: Mapping[str, Any], name: str) -> Float[ndarray, " particl
     return np.asarray(columns[name], np.float64) * (1.0 if weight is None else np.asarray(weight, np.float64))
 
 
-def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> tuple[Note, ...]:
+def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> Iterator[Note]:
     """Sentences on numbers that no galaxy has, with the likely cause; `is_at_rest`: as the user wants it.
 
     None for a galaxy without stellar mass, such as one of gas or of emission lines alone.
     """
     if not sums.mass:
-        return ()
-    notes = [*implausible_mass(sums.mass)]
+        return
+    yield from implausible_mass(sums.mass)
     if sums.n_stars >= _LEAST_STARS:
-        notes += _radius_notes(sums.half_mass_radius, sums.mass)
+        yield from _notes_on_radius(sums.half_mass_radius, sums.mass)
         if sums.dispersion < LEAST_DISPERSION and not is_at_rest:
-            notes.append(
-                Note(
-                    "galaxy.dispersion",
-                    f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
-                    f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}",
-                    WARNING,
-                )
+            yield Note(
+                "galaxy.dispersion",
+                f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
+                f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}",
+                WARNING,
             )
         speed = float(np.linalg.norm(sums.momentum / sums.mass))
         if speed > max(FASTEST, sums.dispersion):
-            notes.append(
-                Note(
-                    "galaxy.bulk_velocity",
-                    f"the mean velocity of the stars relative to the galaxy is {speed:.3g} km/s, which is no galaxy's "
-                    f"(at most {FASTEST:g}): do velocities hold the galaxy's own motion? Subtract their mean; "
-                    f"observation.velocity_offset moves the galaxy",
-                    WARNING,
-                )
+            yield Note(
+                "galaxy.bulk_velocity",
+                f"the mean velocity of the stars relative to the galaxy is {speed:.3g} km/s, which is no galaxy's "
+                f"(at most {FASTEST:g}): do velocities hold the galaxy's own motion? Subtract their mean; "
+                f"observation.velocity_offset moves the galaxy",
+                WARNING,
             )
         limits = ((NEWBORN_LOG_AGE, MOST_NEWBORN, sums.newborn), (YOUNG_LOG_AGE, MOST_YOUNG, sums.young))
         beyond = [(log_age, most, mass) for log_age, most, mass in limits if mass > most * sums.mass]
         for log_age, most, mass in beyond[:1]:
-            notes.append(
-                Note(
-                    "galaxy.ages",
-                    f"{percent(mass / sums.mass)} of the stars' mass is younger than {10**log_age:g} yr, which is no "
-                    f"galaxy's (at most {percent(most)}): are ages in Gyr or Myr taken for yr, or for log10(age / yr)? "
-                    f"{_UNIT}",
-                    WARNING,
-                )
+            yield Note(
+                "galaxy.ages",
+                f"{percent(mass / sums.mass)} of the stars' mass is younger than {10**log_age:g} yr, which is no "
+                f"galaxy's (at most {percent(most)}): are ages in Gyr or Myr taken for yr, or for log10(age / yr)? "
+                f"{_UNIT}",
+                WARNING,
             )
     for kind, rich, mass in (("stars", sums.rich, sums.mass), ("gas", sums.rich_gas, sums.gas)):
         if rich > 0.5 * mass:
-            notes.append(
-                Note(
-                    "galaxy.metallicities",
-                    f"{percent(rich / mass)} of the mass of the {kind} has metallicities above {RICHEST:g}, which is "
-                    f"no galaxy's (at most half): are they in solar units? They are mass fractions: multiply by the "
-                    f"Sun's, about 0.0134",
-                    WARNING,
-                )
-            )
-    if sums.gas and sums.cold_gas == sums.gas:
-        notes.append(
-            Note(
-                "galaxy.gas_temperature",
-                f"gas.temperature: all gas is colder than {COLDEST:g} K, which is no galaxy's: are these log10 of the "
-                f"temperature? Give it in K",
+            yield Note(
+                "galaxy.metallicities",
+                f"{percent(rich / mass)} of the mass of the {kind} has metallicities above {RICHEST:g}, which is "
+                f"no galaxy's (at most half): are they in solar units? They are mass fractions: multiply by the "
+                f"Sun's, about 0.0134",
                 WARNING,
             )
+    if sums.gas and sums.cold_gas == sums.gas:
+        yield Note(
+            "galaxy.gas_temperature",
+            f"gas.temperature: all gas is colder than {COLDEST:g} K, which is no galaxy's: are these log10 of the "
+            f"temperature? Give it in K",
+            WARNING,
         )
-    return tuple(notes)
 
 
-def implausible_mass(mass: float) -> tuple[Note, ...]:
+def implausible_mass(mass: float) -> Iterator[Note]:
     """A sentence on a sum of the stars' birth masses (Msun) that no galaxy has; none without stellar mass."""
     low, high = STELLAR_MASSES
-    if not mass or low <= mass <= high:
-        return ()
-    return (
-        Note(
+    if mass and not low <= mass <= high:
+        yield Note(
             "galaxy.mass",
             f"the stars' birth masses add up to {mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are they "
             f"in another unit, such as 1e10 Msun/h? {_UNIT}",
             WARNING,
-        ),
-    )
+        )
 
 
-def _radius_notes(radius: float, mass: float) -> list[Note]:
-    """Says so where half of the mass lies within, or beyond, what a galaxy or a star cluster has."""
+def _notes_on_radius(radius: float, mass: float) -> Iterator[Note]:
     low, high = HALF_MASS_RADII
     if mass < CLUSTER_MASS:
         low = SMALLEST_CLUSTER
     if radius == 0 or low <= radius <= high:
-        return []
+        return
     cause = (
         "are positions in Mpc or Mpc/h"
         if radius < low
         else "are positions in pc, not from the galaxy's centre, or those of a whole box (galaxy.subhalo selects)"
     )
-    return [
-        Note(
-            "galaxy.size",
-            f"the half-mass radius of the stars is {radius:.2g} kpc, which is no galaxy's ({low:g} to {high:g}): "
-            f"{cause}? {_UNIT}",
-            WARNING,
-        )
-    ]
+    yield Note(
+        "galaxy.size",
+        f"the half-mass radius of the stars is {radius:.2g} kpc, which is no galaxy's ({low:g} to {high:g}): "
+        f"{cause}? {_UNIT}",
+        WARNING,
+    )
 
 
 def implausible_voxels(
@@ -247,7 +230,7 @@ def implausible_voxels(
     variance: Float[ndarray, "y x wave"] | None,
     used: Bool[ndarray, "y x wave"],
     sigma: float | None = None,
-) -> tuple[Note, ...]:
+) -> Iterator[Note]:
     """Sentences on fluxes (1e-20 erg/s/cm2/Angstrom), variances and masks that no observation has, with the likely
     cause; cubes of more than 2^20 voxels are judged by a sample of them. `sigma`: `fit.sigma`, where the variances are
     those of it."""
@@ -255,7 +238,6 @@ def implausible_voxels(
         sample = np.unravel_index(np.random.default_rng(1).integers(flux.size, size=_SAMPLED_VOXELS), flux.shape)
         flux, used = flux[sample], used[sample]
         variance = None if variance is None else variance[sample]
-    notes = []
     has_flux = np.isfinite(flux) & (flux != 0)
     good = has_flux if variance is None else has_flux & (variance > 0)
     snr = np.zeros(flux.shape)
@@ -265,28 +247,24 @@ def implausible_voxels(
     judged = above_noise if above_noise.any() else has_flux
     unused = np.count_nonzero(judged & ~used) / max(np.count_nonzero(judged), 1)
     if unused > MOST_UNUSED:
-        notes.append(
-            Note(
-                "data.mask",
-                f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
-                f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the "
-                f"mask's HDU; in Python `used` is True there",
-                WARNING,
-            )
+        yield Note(
+            "data.mask",
+            f"{percent(unused)} of the voxels with flux are masked or have no variance, unlike in observations (at "
+            f"most half): does the mask mark good voxels? In a file write 0 where voxels are good, or rename the "
+            f"mask's HDU; in Python `used` is True there",
+            WARNING,
         )
     light = good & used
     if not light.any():
-        return tuple(notes)
+        return
     brightest = float(np.percentile(np.abs(flux[light]), 99)) * 1e-20  # erg/s/cm2/Angstrom
     if brightest > LARGEST_FLUX:
-        notes.append(
-            Note(
-                "data.flux",
-                f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at "
-                f"most {LARGEST_FLUX:g}): does BUNIT mean another power of ten? Give units, such as '1e-16 "
-                f"erg/s/cm2/Angstrom' (of a file in a fit: fit.data_units; in Python: flux with its unit)",
-                WARNING,
-            )
+        yield Note(
+            "data.flux",
+            f"the flux density reaches {brightest:.3g} erg/s/cm2/Angstrom per spaxel, unlike in observations (at "
+            f"most {LARGEST_FLUX:g}): does BUNIT mean another power of ten? Give units, such as '1e-16 "
+            f"erg/s/cm2/Angstrom' (of a file in a fit: fit.data_units; in Python: flux with its unit)",
+            WARNING,
         )
     median = float(np.median(snr[light]))
     if median > LARGEST_SIGNAL_TO_NOISE:
@@ -296,12 +274,9 @@ def implausible_voxels(
         )
         if sigma is not None:
             cause = f"is fit.sigma, {sigma:g}, in another unit? Give it in 1e-20 erg/s/cm2/Angstrom"
-        notes.append(
-            Note(
-                "data.errors",
-                f"the median S/N per voxel is {median:.3g}, unlike in observations (at most "
-                f"{LARGEST_SIGNAL_TO_NOISE:g}): {cause}",
-                WARNING,
-            )
+        yield Note(
+            "data.errors",
+            f"the median S/N per voxel is {median:.3g}, unlike in observations (at most "
+            f"{LARGEST_SIGNAL_TO_NOISE:g}): {cause}",
+            WARNING,
         )
-    return tuple(notes)

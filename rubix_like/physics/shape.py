@@ -45,26 +45,6 @@ class Shape(NamedTuple):
         return axis * np.sign(axis[np.argmax(np.abs(axis))])
 
 
-class _Ellipsoid(NamedTuple):
-    """Axes in columns and b/a, c/a; its volume is that of a sphere."""
-
-    axes: Float[ndarray, "3 3"]
-    ratios: Float[ndarray, "3"]
-
-    def coordinates(self, position: Float[ndarray, "3 particle"]) -> Float[ndarray, "3 particle"]:
-        """The positions in coordinates along the axes of the shape."""
-        return self.axes.T @ position
-
-    def squared(self, along: Float[ndarray, "3 particle"]) -> Float[ndarray, " particle"]:
-        """r_ell^2 of stars at these coordinates: that of a star on the long axis is its distance squared."""
-        x, y, z = along / np.maximum(self.ratios, _THINNEST)[:, None]
-        return x * x + y * y + z * z
-
-    def longest(self, radius: float) -> float:
-        """The long semi-axis where the volume is that of a sphere of this radius."""
-        return float(radius / np.prod(np.maximum(self.ratios, _THINNEST)) ** (1 / 3))
-
-
 def measure_shape(
     position: Float[ndarray, "particle 3"], mass: Float[ndarray, " particle"], radius: float
 ) -> Shape | None:
@@ -80,38 +60,37 @@ def measure_shape(
     None: fewer than three stars within the sphere, or all of them on one line through the origin. Lengths in any unit.
     """
     rows = np.ascontiguousarray(position.T)
-    ellipsoid, shape = _Ellipsoid(np.eye(3), np.ones(3)), None
+    axes, ratios, shape = np.eye(3), np.ones(3), None
     for _ in range(MOST_ITERATIONS):
-        along = ellipsoid.coordinates(rows)
-        squared = ellipsoid.squared(along)
-        within = squared <= ellipsoid.longest(radius) ** 2
+        along, lengths = axes.T @ rows, np.maximum(ratios, _THINNEST)
+        x, y, z = along / lengths[:, None]
+        squared = x * x + y * y + z * z  # of a star on the long axis its distance squared
+        longest = float(radius / np.prod(lengths) ** (1 / 3))
+        within = squared <= longest**2
         if within.sum() < 3:
             return shape
         inside = within & (squared > 0)  # the very centre has no direction
-        found = _measured(ellipsoid, along, np.where(inside, mass, 0.0) / np.where(inside, squared, 1.0))
-        if found is None:
+        weight = np.where(inside, mass, 0.0) / np.where(inside, squared, 1.0)
+        values, vectors = np.linalg.eigh((weight * along) @ along.T)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        if values[1] <= _DEGENERATE * values[0]:
             return shape
-        ellipsoid, change, error = found
-        shape = Shape(ellipsoid.axes, (float(ellipsoid.ratios[1]), float(ellipsoid.ratios[2])), inside, error, change)
+        before, ratios = ratios, np.sqrt(np.maximum(values, 0.0) / values[0])
+        axes = axes @ vectors
+        error = _error_of_short_axis(values, vectors.T @ along, weight)
+        change = float(np.abs(ratios - before).max())
+        shape = Shape(axes, (float(ratios[1]), float(ratios[2])), inside, error, change)
         if shape.converged:
             break
     return shape
 
 
-def _measured(
-    ellipsoid: _Ellipsoid, along: Float[ndarray, "3 particle"], weight: Float[ndarray, " particle"]
-) -> tuple[_Ellipsoid, float, float] | None:
-    """The next ellipsoid by stars at coordinates along the one before, by how much its ratios differ, and the error of
-    its short axis; None where all stars of weight are on one line."""
-    values, vectors = np.linalg.eigh((weight * along) @ along.T)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    if values[1] <= _DEGENERATE * values[0]:
-        return None
-    ratios = np.sqrt(np.maximum(values, 0.0) / values[0])
-    own = vectors.T @ along
+def _error_of_short_axis(
+    values: Float[ndarray, "3"], along: Float[ndarray, "3 particle"], weight: Float[ndarray, " particle"]
+) -> float:
+    """Standard error in deg, from the eigenvalues (largest first) and the stars' coordinates along their axes."""
     gaps = values[:2] - values[2]
-    scatter = np.array([np.linalg.norm(weight * own[axis] * own[2]) for axis in (0, 1)])
-    is_round = gaps[1] <= _DEGENERATE * values[0]
-    error = 180.0 if is_round else min(float(_AMPLIFIED * np.rad2deg(np.linalg.norm(scatter / gaps))), 180.0)
-    change = float(np.abs(ratios - ellipsoid.ratios).max())
-    return _Ellipsoid(ellipsoid.axes @ vectors, ratios), change, error
+    if gaps[1] <= _DEGENERATE * values[0]:
+        return 180.0
+    scatter = np.array([np.linalg.norm(weight * along[axis] * along[2]) for axis in (0, 1)])
+    return min(float(_AMPLIFIED * np.rad2deg(np.linalg.norm(scatter / gaps))), 180.0)

@@ -33,7 +33,7 @@ A_V: str = "a_v"
 """The coordinate of templates that are seen through dust: attenuation in V, mag."""
 
 A_V_BIRTH: str = "a_v_birth"
-"""That of the birth clouds, where their dust has a curve of its own."""
+"""The coordinate of the birth clouds' attenuation, where their dust has a curve of its own."""
 
 
 class Corners(eqx.Module):
@@ -73,7 +73,7 @@ class TemplateAxes(eqx.Module):
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
-        """What a particle has a coordinate for: the axes, then the attenuation by each layer of dust."""
+        """Names of a particle's coordinates: the axes, then the attenuation by each layer of dust."""
         return (*self.names, *self._layers)
 
     @property
@@ -108,17 +108,17 @@ class TemplateAxes(eqx.Module):
     def each_corner(
         self, coordinates: tuple[Float[Array, " particle"], ...]
     ) -> list[tuple[Int[Array, " particle"], Float[Array, " particle"]]]:
-        """The same, with arrays (index, weight) for each corner."""
-        own = coordinates[: len(self.names)]
+        """Index and weight for each corner, as arrays over the particles."""
+        places = coordinates[: len(self.names)]
         if self.is_mixture:
-            return [(jnp.full(share.shape, number, jnp.int32), share) for number, share in enumerate(own)]
-        sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(own)]
-        found = []
+            return [(jnp.full(share.shape, number, jnp.int32), share) for number, share in enumerate(places)]
+        sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(places)]
+        every = []
         for corner in itertools.product((0, 1), repeat=len(sides)):
-            chosen = [(indices[side], weights[side]) for side, (indices, weights) in zip(corner, sides, strict=True)]
-            index = functools.reduce(operator.add, [own for own, _ in chosen])
-            found.append((index, functools.reduce(operator.mul, [own for _, own in chosen])))
-        return found
+            chosen = [(index[side], weight[side]) for side, (index, weight) in zip(corner, sides, strict=True)]
+            indices, weights = zip(*chosen, strict=True)
+            every.append((functools.reduce(operator.add, indices), functools.reduce(operator.mul, weights)))
+        return every
 
     def outside(self, name: str, coordinates: tuple[Float[Array, " particle"], ...]) -> Bool[Array, " particle"]:
         """Which particles lie beyond the axis `name` (by more than rounding) and are taken at its edge."""

@@ -24,8 +24,21 @@ def plain_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
         text = (
             f"expected values without a mask, got {n_masked} of {np.size(data)} masked; fill them in, or leave them out"
         )
-        raise ValueError(f"{place}: {text}" if place else text)
-    return in_plain_unit(data, unit, place)
+        raise _refusal(place, text)
+    if isinstance(data, list | tuple) and _holds_arrays(data):
+        data = [plain_numbers(part, unit, place) for part in data]
+    quantity = as_quantity(data)
+    if quantity is None:
+        return _real_numbers(data.view(ndarray) if isinstance(data, ndarray) else data, place)
+    try:
+        return quantity.to_value(unit)
+    except units.UnitConversionError as error:
+        wanted = f"a quantity in {unit}" if unit else "numbers without a unit"
+        raise _refusal(place, f"expected {wanted}, got a quantity in {quantity.unit}") from error
+
+
+def _refusal(place: str, text: str) -> ValueError:
+    return ValueError(f"{place}: {text}" if place else text)
 
 
 def plain_fields(record: Any, units_of: Mapping[str, str]) -> dict[str, Any]:
@@ -46,7 +59,7 @@ def given_numbers(values: Any, unit: str | units.UnitBase, place: str) -> Any:
 
 
 def plain_array(values: Any, unit: str | units.UnitBase, place: str) -> Any:
-    """As `plain_numbers`, lists as arrays."""
+    """Numbers as `plain_numbers` gives them, lists as arrays."""
     plain = plain_numbers(values, unit, place)
     return np.asarray(plain) if isinstance(plain, list | tuple) else plain
 
@@ -70,24 +83,9 @@ def split_mask(values: Any) -> tuple[Any, Bool[ndarray, "..."] | bool]:
     return data, False if mask is None else np.asarray(mask)
 
 
-def in_plain_unit(data: Any, unit: str | units.UnitBase, place: str) -> Any:
-    """Numbers in `unit` of values without a mask; in a list each for itself."""
-    if isinstance(data, list | tuple) and _holds_arrays(data):
-        data = [plain_numbers(part, unit, place) for part in data]
-    quantity = as_quantity(data)
-    if quantity is None:
-        return _real_numbers(data.view(ndarray) if isinstance(data, ndarray) else data, place)
-    try:
-        return quantity.to_value(unit)
-    except units.UnitConversionError as error:
-        wanted = f"a quantity in {unit}" if unit else "numbers without a unit"
-        text = f"expected {wanted}, got a quantity in {quantity.unit}"
-        raise ValueError(f"{place}: {text}" if place else text) from error
-
-
 def _holds_arrays(data: Any) -> bool:
     """Whether a list, or one in it, holds arrays, which may have a unit or a mask."""
-    return any(isinstance(own, ndarray) or (isinstance(own, list | tuple) and _holds_arrays(own)) for own in data)
+    return any(isinstance(part, ndarray) or (isinstance(part, list | tuple) and _holds_arrays(part)) for part in data)
 
 
 def _real_numbers(data: Any, place: str) -> Any:
@@ -119,8 +117,7 @@ def _real_numbers(data: Any, place: str) -> Any:
         else:
             came = f"values of type {'text' if dtype.kind in 'SU' else dtype}"
     with_unit = " (text with a unit: each by astropy.units.Quantity(text))" if came.endswith("text") else ""
-    text = f"expected real numbers, got {came}; give an array of numbers{with_unit}"
-    raise ValueError(f"{place}: {text}" if place else text)
+    raise _refusal(place, f"expected real numbers, got {came}; give an array of numbers{with_unit}")
 
 
 def as_quantity(data: Any) -> Any:

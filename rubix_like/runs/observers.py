@@ -14,9 +14,8 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.forward.model import Observed, ParticlePass, PassInputs, Sums, passes_of
 from rubix_like.forward.pipeline import ONLY, Pipeline, PipelineGroup, view_of, views_of
 from rubix_like.forward.programs import SlabPrograms, compile_programs, sum_slabs
-from rubix_like.galaxy.galaxy_parts import GalaxyParts
+from rubix_like.galaxy.galaxy_parts import GalaxyParts, SlabCuts, columns_of, place_slabs, read_ahead
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.galaxy.slabs import SlabCuts, columns_of, place_slabs, read_ahead
 from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
 from rubix_like.runs.run_summary import emitters
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of

@@ -24,10 +24,9 @@ from rubix_like.forward.census import Census, CensusRules, count_particles, take
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.planning import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
-from rubix_like.galaxy.galaxy_parts import GalaxyParts
+from rubix_like.galaxy.galaxy_parts import GalaxyParts, SlabCuts, read_ahead
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard_local
-from rubix_like.galaxy.slabs import SlabCuts, read_ahead
 from rubix_like.readers.galaxy_loading import has_more_stars, load, needs_all_stars, open_galaxy
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.mesh.mesh import check_process_mesh, put, replicated

@@ -29,8 +29,7 @@ import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.extend import AbstractSource, Progress, resolve
 from rubix_like.forward.programs import Group, PassInputs, compile_programs, passes_of, sum_slabs
-from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
-from rubix_like.galaxy.slabs import SlabCuts, place_slabs, read_ahead
+from rubix_like.galaxy.galaxy_parts import GalaxyInMemory, SlabCuts, place_slabs, read_ahead
 from rubix_like.runs.observers import check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.runs.run import check_lines, compute, prepare

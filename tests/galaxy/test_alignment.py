@@ -5,11 +5,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from observing import ring_disc
 from scipy.spatial.transform import Rotation
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.galaxy.alignment import StarSample, align
-from rubix_like.galaxy.radius import Radius
+from rubix_like.physics.centering import Radius
 from rubix_like.runs.run_summary import alignment_lines
 
 TWO, Z = Radius(2.0), np.array([0.0, 0.0, 1.0])
@@ -88,6 +89,18 @@ def test_a_turned_copy_and_another_order_have_the_same_axes():
     assert other.meta == pytest.approx(first.meta, rel=1e-8)
 
 
+def test_a_disc_face_on_or_upside_down():
+    """Nothing to do for the first; half a turn, not a mirror, for the others."""
+    stars = ring_disc().stars
+    position, velocity, mass = (np.asarray(x) for x in (stars.position, stars.velocity, stars.initial_mass))
+    for start in (np.eye(3), np.diag([1.0, -1.0, -1.0]), np.diag([-1.0, 1.0, -1.0])):
+        rotation = aligned((position @ start, velocity @ start, mass)).rotation
+        assert np.linalg.det(rotation) == pytest.approx(1.0, abs=1e-12)
+        np.testing.assert_allclose(rotation @ start @ Z, Z, atol=1e-12)
+        if start[2, 2] == 1:
+            np.testing.assert_allclose(rotation, start, atol=1e-12)
+
+
 @pytest.mark.parametrize("tilt", [10.0, 50.0, 80.0, 120.0])
 def test_a_spin_at_an_angle(tilt):
     """`stars` takes the short axis on the side of the spin, `angular_momentum` the spin; where they are more than 20
@@ -125,8 +138,8 @@ def test_the_radius_says_which_stars():
     stars = tuple(np.concatenate(pair) for pair in zip(small, large, strict=True))
     for by in ("stars", "angular_momentum"):
         for velocity in (stars[1], stars[1] + [500.0, -300.0, 800.0]):
-            own = (stars[0], velocity, stars[2])
-            near, far = aligned(own, by, Radius(4.0, in_kpc=True)), aligned(own, by, TWO)
+            moving = (stars[0], velocity, stars[2])
+            near, far = aligned(moving, by, Radius(4.0, in_kpc=True)), aligned(moving, by, TWO)
             assert degrees_between(near.rotation[2], Z) < 3.0
             assert degrees_between(far.rotation[2], [1.0, 0.0, 0.0]) < 3.0
         assert near.radius == 4.0
@@ -190,7 +203,7 @@ def galaxy(tilt):
     return Galaxy(stars=Stars(position, velocity, mass, np.full(500, 9.5), np.full(500, 0.02), mass=np.full(500, 1e5)))
 
 
-@pytest.mark.parametrize(("by", "tilt"), [("stars", 5.0), ("stars", 70.0), ("angular_momentum", 70.0), ("none", 70.0)])
+@pytest.mark.parametrize(("by", "tilt"), [("stars", 70.0), ("angular_momentum", 70.0), ("none", 70.0)])
 def test_header_summary_and_notes(by, tilt):
     """Of a galaxy given as arrays; the masses are those of now."""
     config = load_config(
@@ -201,22 +214,22 @@ def test_header_summary_and_notes(by, tilt):
         }
     )
     pipeline = Pipeline.from_config(config, galaxy(tilt))
-    meta, own = pipeline.frame.meta, galaxy(tilt).stars
+    meta, stars = pipeline.frame.meta, galaxy(tilt).stars
     noted = [note for note in pipeline.notes if "deg from their angular momentum" in note]
     if by == "none":
         assert not {"align_radius", "align_angle"} & set(meta)
         assert alignment_lines(meta) == noted == []
         return
-    radius = 1.5 * half_mass_radius((own.position, own.velocity, own.mass))
+    radius = 1.5 * half_mass_radius((stars.position, stars.velocity, stars.mass))
     assert meta["align_radius"] == pytest.approx(radius, rel=1e-12)
     assert meta["axis_ratio_c_a"] == pytest.approx(0.3, abs=0.06)
-    spin = spin_within((own.position, own.velocity, own.mass), radius)
+    spin = spin_within((stars.position, stars.velocity, stars.mass), radius)
     assert meta["align_angle"] == pytest.approx(degrees_between(spin, Z), abs=6.0)
     name = "short axis" if by == "stars" else "angular momentum"
     (line,) = alignment_lines(meta)
     assert line.startswith(f"Alignment: by the {name} of the stars within {radius:.3g} kpc: b/a ")
     assert line.endswith(f"short axis {meta['align_angle']:.1f} deg from their angular momentum")
-    assert len(noted) == (tilt > 20)
+    assert len(noted) == 1
     assert list(noted) == [value for key, value in meta.items() if key.startswith("note_") and value in noted]
     assert meta["align"] == by
 

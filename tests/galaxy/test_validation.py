@@ -80,29 +80,29 @@ def test_bad_stars_are_named(field, value, message):
         validate(Galaxy(stars=stars(**{field: value})))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("mass", -1.0),
-        ("mass", np.nan),
-        ("density", -1.0),
-        ("density", np.nan),
-        ("smoothing_length", -1.0),
-        ("smoothing_length", np.nan),
-        ("temperature", np.nan),
-        ("hydrogen_fraction", 1.5),
-        ("metallicity", -0.1),
-        ("metallicity", np.nan),
-        ("star_formation_rate", -1e-9),
-        ("hi_fraction", 1.01),
-        ("h2_fraction", -1e-3),
-        ("dust_mass", -1.0),
-        ("electron_abundance", 50.0),
-    ],
-)
-def test_bad_gas_is_named(field, value):
-    with pytest.raises(ValueError, match=rf"gas.{field}: .*index 2 \(1 of 4"):
-        validate(Galaxy(stars=stars(), gas=gas(**{field: changed(np.full(4, 0.1), 2, value)})))
+BAD_GAS = [
+    ("mass", -1.0),
+    ("mass", np.nan),
+    ("density", -1.0),
+    ("density", np.nan),
+    ("smoothing_length", -1.0),
+    ("smoothing_length", np.nan),
+    ("temperature", np.nan),
+    ("hydrogen_fraction", 1.5),
+    ("metallicity", -0.1),
+    ("metallicity", np.nan),
+    ("star_formation_rate", -1e-9),
+    ("hi_fraction", 1.01),
+    ("h2_fraction", -1e-3),
+    ("dust_mass", -1.0),
+    ("electron_abundance", 50.0),
+]
+
+
+def test_bad_gas_is_named():
+    for field, value in BAD_GAS:
+        with pytest.raises(ValueError, match=rf"gas.{field}: .*index 2 \(1 of 4"):
+            validate(Galaxy(stars=stars(), gas=gas(**{field: changed(np.full(4, 0.1), 2, value)})))
 
 
 def test_more_dust_than_gas_is_an_error():

@@ -140,6 +140,10 @@ class SpectrumTable:
         self.log_z = np.log10(np.array(metallicity, dtype=np.float64))
         self.wavelength = np.array(rest_wavelength, dtype=np.float64)
 
+    @classmethod
+    def of(cls, library):
+        return cls(library.spectra, library.log_age, library.metallicity, library.rest_wavelength)
+
     def cut(self, first, last):
         """Only the nodes from `first` to `last` (A) and one more on each side."""
         low = max(np.searchsorted(self.wavelength, first) - 1, 0)
@@ -205,6 +209,42 @@ def sum_of_stars(particles, table, edges, medium, pixel_scale, n_x, n_y, redshif
     total = light.sum(axis=2)
     mean = np.divide(light_velocity, total, out=np.full_like(total, np.nan), where=total > 0)
     return Sum(light / np.diff(edges), mean, int(inside.sum()))
+
+
+def spectra_of_stars(stars, table, edges, redshift, left=None):
+    """(star, wave): flux of each star in bins in air, whatever spaxel it is in, in 1e-20 erg/s/cm2/A; `left(star,
+    wavelength)`: share of its light that dust lets through, at the table's nodes."""
+    particles, vacuum = Particles.of(stars), air_to_vacuum(edges)
+    fastest = np.exp(np.abs(particles.velocity[:, 2]).max() / C_KMS) * (1 + 1e-9)
+    table = table.cut(vacuum[0] / (1 + redshift) / fastest, vacuum[-1] / (1 + redshift) * fastest)
+    factor, spectra = flux_of_one_lsun(luminosity_distance(redshift)), []
+    for star, mass in enumerate(particles.mass):
+        doppler = (1 + redshift) * np.exp(particles.velocity[star, 2] / C_KMS)
+        spectrum = table.spectrum(particles.log_age[star], particles.metallicity[star])
+        spectrum = spectrum if left is None else spectrum * left(star, table.wavelength)
+        spectra.append(mass * factor * table.bin_light(spectrum, vacuum, doppler))
+    return np.stack(spectra) / np.diff(edges)
+
+
+def errors(found, expected):
+    """rms error of each spectrum relative to its mean."""
+    return np.sqrt(((found - expected) ** 2).mean(axis=1)) / expected.mean(axis=1)
+
+
+def calzetti(wavelength, r_v=4.05):
+    """A(lambda) / A(V) of Calzetti et al. (2000), eq. 4."""
+    x = 1e4 / np.asarray(wavelength)
+    blue = -2.156 + 1.509 * x - 0.198 * x**2 + 0.011 * x**3
+    return (2.659 * np.where(x > 1 / 0.63, blue, -1.857 + 1.040 * x) + r_v) / r_v
+
+
+def moffat_in_spaxels(n, fwhm, beta, pixel=0.2, cut=25):
+    """Light in n x n spaxels (arcsec), as a whole 1: the mean of cut x cut places in each."""
+    fine = (np.arange(cut * n) - (cut * n - 1) / 2) * pixel / cut
+    alpha = fwhm / (2 * np.sqrt(2 ** (1 / beta) - 1))
+    profile = (1 + (fine[:, None] ** 2 + fine[None, :] ** 2) / alpha**2) ** -beta
+    inside = profile.reshape(n, cut, n, cut).mean(axis=(1, 3))
+    return inside / inside.sum()
 
 
 LYMAN_LIMIT = 911.753

@@ -1,11 +1,14 @@
 """Small galaxies, instruments and libraries for the physics tests."""
 
+import dataclasses
+
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
-from small import muse
+from small import mock_data, muse
 
-from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
+from rubix_like import Galaxy, Pipeline, Stars, fit, load_config, make_mesh
 from rubix_like.extend import SSPTable, write_table
 
 INSTRUMENT = muse(5000.0, 5100.0, 1.25, fov=1.0, pixel_scale=0.2)
@@ -78,6 +81,27 @@ def write_library(path, rest_wavelength, spectrum, fwhm=1e-3, medium="vacuum"):
     )
     write_table(table, path)
     return {"library": str(path)}
+
+
+def check_fit(config, flux, stars, truth):
+    """Of this flux with noise of 0.1 % of its mean: the fitted numbers are within 4 sigma of the truth, and residuals
+    as large as the noise."""
+    sigma = 1e-3 * flux.mean()
+    noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
+    data = dataclasses.replace(mock_data(flux.shape), flux=noisy, variance=np.full(flux.shape, sigma**2))
+    result = fit(config, data, galaxy=stars)
+    assert result.converged
+    for name, value in truth.items():
+        assert 0 < result.sigma[name] < 30
+        assert abs(float(result.values[name]) - value) < 4 * float(result.sigma[name]), name
+    assert 0.8 < result.quality.reduced < 1.2
+
+
+def central_difference(function, tree, where, step, index=()):
+    """The slope of a function of a tree along one number of the leaf at `where`."""
+    leaf = jnp.asarray(where(tree))
+    up, down = (np.asarray(function(eqx.tree_at(where, tree, leaf.at[index].add(change)))) for change in (step, -step))
+    return (up - down) / (2 * step)
 
 
 def gaussian(wavelength, centre, sigma):

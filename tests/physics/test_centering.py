@@ -34,35 +34,26 @@ def test_unwrap_takes_the_nearest_image():
     np.testing.assert_allclose(unwrap(position, reference, None), position - reference)
 
 
-def test_shrinking_sphere_finds_the_clump_not_the_center_of_mass():
-    position, mass = clumpy()
-    center = shrinking_sphere(position, mass)
-    np.testing.assert_allclose(center, [3, -2, 1], atol=0.05)
-    assert np.linalg.norm(center_of_mass(position, mass) - center) > 5
-
-
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_shrinking_sphere_equals_the_plain_recipe(seed):
+    """Which finds the clump, not the centre of mass, and moves with the particles."""
     position, mass = clumpy(seed, 1500)
-    np.testing.assert_allclose(shrinking_sphere(position, mass), plain_shrinking_sphere(position, mass), atol=1e-11)
-
-
-def test_shrinking_sphere_moves_with_the_particles():
-    position, mass = clumpy()
+    center = shrinking_sphere(position, mass)
+    np.testing.assert_allclose(center, plain_shrinking_sphere(position, mass), atol=1e-11)
+    np.testing.assert_allclose(center, [3, -2, 1], atol=0.05)
+    assert np.linalg.norm(center_of_mass(position, mass) - center) > 5
     shift = np.array([2e4, -6e4, 5e4])
-    np.testing.assert_allclose(
-        shrinking_sphere(position + shift, mass) - shift, shrinking_sphere(position, mass), atol=1e-9
-    )
+    np.testing.assert_allclose(shrinking_sphere(position + shift, mass) - shift, center, atol=1e-9)
 
 
 def test_few_particles_have_their_center_of_mass():
+    """And those at one place: the sphere can shrink for ever and keep a block of a file that was overwritten."""
     position = np.array([[0.0, 0, 0], [3, 0, 0]])
     np.testing.assert_allclose(shrinking_sphere(position, np.array([2.0, 1.0])), [1, 0, 0])
     np.testing.assert_allclose(shrinking_sphere(position[1:], np.array([1.0])), [3, 0, 0])
     np.testing.assert_allclose(shrinking_sphere(np.full((50, 3), 7.0), np.ones(50)), [7, 7, 7])
-
-
-def test_no_mass_is_refused():
+    block = np.concatenate([np.zeros((300, 3)), np.random.default_rng(3).normal(size=(100, 3))])
+    np.testing.assert_allclose(shrinking_sphere(block + 5.0, np.ones(400)), [5.0, 5.0, 5.0], atol=1e-9)
     with pytest.raises(ValueError, match="positive total mass"):
         shrinking_sphere(np.zeros((3, 3)), np.zeros(3))
 
@@ -71,9 +62,3 @@ def test_half_mass_radius():
     position = np.arange(1.0, 6.0)[:, None] * np.array([[0.0, 0.6, 0.8]])
     assert half_mass_radius(position, np.ones(5)) == pytest.approx(3.0)
     assert half_mass_radius(position, np.array([10.0, 1, 1, 1, 1])) == pytest.approx(1.0)
-
-
-def test_particles_at_one_place_end_the_shrinking():
-    """A block of a file that was overwritten with zeros: the sphere can shrink for ever and keep them."""
-    position = np.concatenate([np.zeros((300, 3)), np.random.default_rng(3).normal(size=(100, 3))])
-    np.testing.assert_allclose(shrinking_sphere(position + 5.0, np.ones(400)), [5.0, 5.0, 5.0], atol=1e-9)

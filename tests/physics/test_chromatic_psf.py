@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from independent import moffat_in_spaxels
 from observing import configuration, galaxy_of
 from scipy.signal import fftconvolve
 from small import muse
@@ -81,15 +82,6 @@ def exact(pipeline, **widths):
     return np.stack([fftconvolve(cube[:, :, k], own, mode="valid") for k, own in enumerate(images)], axis=2)
 
 
-def moffat(n, fwhm, beta, cut=25):
-    """In spaxels: the mean of cut x cut places in each; as a whole 1."""
-    fine = (np.arange(cut * n) - (cut * n - 1) / 2) * PIXEL / cut
-    alpha = fwhm / (2 * np.sqrt(2 ** (1 / beta) - 1))
-    profile = (1 + (fine[:, None] ** 2 + fine[None, :] ** 2) / alpha**2) ** -beta
-    inside = profile.reshape(n, cut, n, cut).mean(axis=(1, 3))
-    return inside / inside.sum()
-
-
 @pytest.mark.parametrize(
     "name",
     ["moffat", pytest.param("gaussians", marks=pytest.mark.slow), pytest.param("kinked", marks=pytest.mark.long)],
@@ -98,7 +90,7 @@ def test_the_sum_is_the_convolution_of_every_bin(name):
     """Within the error in the header, which is within half of the tolerance; no light is lost."""
     pipeline = pipeline_of(name)
     painter = pipeline.tables.paint[0].painter
-    assert painter.by_terms
+    assert pipeline.tables.paint[0].painter.by_terms
     assert sum(painter.coefficient_map.sizes) < pipeline.plan.n_wave
     error = pipeline.frame.meta["basis_psf_error"]
     assert 0 < error < 0.5e-3
@@ -115,7 +107,7 @@ def test_planes_are_those_of_the_formula():
     for k in (0, 115, 225, 300, 459):
         wavelength = pipeline.frame.bins.wavelength[k]
         fwhm, beta = (np.interp(wavelength, TABLE, MOFFAT[key]) for key in ("fwhm", "beta"))
-        expected = fftconvolve(painted(reach)[:, :, k], moffat(2 * reach + 1, fwhm, beta), mode="valid")
+        expected = fftconvolve(painted(reach)[:, :, k], moffat_in_spaxels(2 * reach + 1, fwhm, beta), mode="valid")
         np.testing.assert_allclose(found[:, :, k], expected, atol=1e-3 * expected.max())
 
 

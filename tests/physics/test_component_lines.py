@@ -81,8 +81,7 @@ def test_the_cube_is_that_of_the_formula(lsf):
     assert flux.sum() == pytest.approx(expected.sum(), rel=1e-3)
 
 
-@pytest.mark.parametrize("method", ["direct", "basis"])
-@pytest.mark.parametrize("step", [10, 30])
+@pytest.mark.parametrize(("step", "method"), [(10, "basis"), (30, "direct")])
 def test_lines_narrower_than_half_a_bin_are_integrals_over_the_bins(step, method):
     """By numpy: a Gaussian of half a bin, but at most 500 km/s, over each bin of 10 (of 448 km/s) or 30 Angstrom."""
     bins = {"instrument.wavelength": {"start": 6600, "stop": 6810, "step": step, "medium": "vacuum"}}
@@ -177,7 +176,7 @@ def test_stars_and_gas_of_several_components_add_up():
     assert int(both.counters.n_particles) == 4096
 
 
-WITHOUT_LIGHT = {key: own for key, own in DISC.items() if key != "lines"}
+WITHOUT_LIGHT = {key: value for key, value in DISC.items() if key != "lines"}
 ONE = {"wavelengths": "Ha", "flux": 1.0}
 
 
@@ -200,7 +199,7 @@ ONE = {"wavelengths": "Ha", "flux": 1.0}
         ([DISC | {"lines": ONE | {"wavelengths": "Halfa"}}], {}, r"galaxy\.gas\.lines\.wavelengths: unknown line"),
         ([DISC | {"lines": ONE | {"wavelengths": ["Ha", "Halpha"], "ratios": 1}}], {}, "got 'Ha' twice"),
     ],
-    ids=lambda own: own if isinstance(own, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_is_refused(components, changes, words):
     with pytest.raises(ConfigError, match=words):

@@ -1,5 +1,7 @@
 """Dust screen: magnitudes and colours against published curves worked out here, place, gradient, compilations."""
 
+import functools
+
 import dust_extinction.averages
 import equinox as eqx
 import independent
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 from astropy import units
 from astropy.io import fits
-from observing import configuration, galaxy_of, observe
+from independent import calzetti
+from observing import central_difference, configuration, galaxy_of, observe
 from speclite import filters
 
 from rubix_like import ConfigError, Pipeline, make_mesh
@@ -18,17 +21,16 @@ from rubix_like.physics.dust_curves import CURVES
 WIDE = {"start": 3500.0, "stop": 7100.0, "step": 5.0, "medium": "vacuum"}
 
 
-def cube_of(dust, *, redshift=0.0, wavelength=WIDE, **more):
+@functools.cache
+def cube_of(redshift=0.0, medium="vacuum", **dust):
+    """A cube whose only lit spaxel is behind a screen, or behind none; and its wavelengths and flux."""
     config = configuration(
-        observation={"redshift": redshift, "distance": "10 Mpc"}, instrument={"wavelength": wavelength}, dust=dust
+        observation={"redshift": redshift, "distance": "10 Mpc"},
+        instrument={"wavelength": {**WIDE, "medium": medium}},
+        dust=dust or None,
     )
-    return observe(config, galaxy_of(log_age=9.5), **more)
-
-
-def spectrum_of(*arguments, **more):
-    """(wavelength, flux) of the only lit spaxel."""
-    cube = cube_of(*arguments, **more)
-    return np.asarray(cube.wavelength), np.asarray(cube.flux).sum(axis=(0, 1))
+    cube = observe(config, galaxy_of(log_age=9.5))
+    return cube, np.asarray(cube.wavelength), np.asarray(cube.flux).sum(axis=(0, 1))
 
 
 def magnitude(wavelength, flux, band):
@@ -37,15 +39,9 @@ def magnitude(wavelength, flux, band):
     return float(filters.load_filter(f"bessell-{band}").get_ab_magnitude(density, wavelength * units.AA))
 
 
-def calzetti(micron, r_v):
-    """Calzetti et al. (2000), eq. 4, as A(lambda) / A(V)."""
-    blue = -2.156 + 1.509 / micron - 0.198 / micron**2 + 0.011 / micron**3
-    return (2.659 * np.where(micron < 0.63, blue, -1.857 + 1.040 / micron) + r_v) / r_v
-
-
-def cardelli(micron, r_v):
+def cardelli(wavelength, r_v):
     """Cardelli, Clayton & Mathis (1989), eqs. 1 and 3 (1.1-3.3 per micron)."""
-    y = 1 / micron - 1.82
+    y = 1e4 / wavelength - 1.82
     a = [1, 0.17699, -0.50447, -0.02427, 0.72085, 0.01979, -0.77530, 0.32999]
     b = [0, 1.41338, 2.28305, 1.07233, -5.38434, -0.62251, 5.30260, -2.09002]
     return np.polynomial.polynomial.polyval(y, a) + np.polynomial.polynomial.polyval(y, b) / r_v
@@ -58,7 +54,7 @@ def dimming(wavelength, flux, curve, r_v, band, a_v=1.0):
     """Magnitudes that a published curve takes from a spectrum in a band: photons, trapezoid rule."""
     response = filters.load_filter(f"bessell-{band}")
     weight = flux * wavelength * np.interp(wavelength, response.wavelength, response.response, left=0.0, right=0.0)
-    screen = 10 ** (-0.4 * a_v * curve(wavelength / 1e4, r_v))
+    screen = 10 ** (-0.4 * a_v * curve(wavelength, r_v))
     return -2.5 * np.log10(np.trapezoid(weight * screen, wavelength) / np.trapezoid(weight, wavelength))
 
 
@@ -67,8 +63,8 @@ def dimming(wavelength, flux, curve, r_v, band, a_v=1.0):
 def test_one_magnitude_in_v_and_the_curves_colour(name, r_v):
     """V by 1.00 mag, B - V by the published curve's value to 0.005 mag (1 / R_V, less what wide bands lose)."""
     curve, own = PUBLISHED[name]
-    wavelength, bare = spectrum_of(None)
-    _, dusty = spectrum_of({"a_v": 1.0, "r_v": r_v, "curve": name})
+    _, wavelength, bare = cube_of()
+    *_, dusty = cube_of(a_v=1.0, r_v=r_v, curve=name)
     lost = {band: magnitude(wavelength, dusty, band) - magnitude(wavelength, bare, band) for band in "BV"}
     expected = {band: dimming(wavelength, bare, curve, r_v or own, band) for band in "BV"}
     assert lost["V"] == pytest.approx(1.0, abs=0.015)
@@ -118,7 +114,7 @@ def test_slopes():
     micron = np.array([0.15, 0.2175, 0.3, 0.45, 0.55, 0.65, 0.9])
     for slope in (-0.4, 0.0, 0.3):
         drude = (0.85 - 1.9 * slope) * (micron * 0.035) ** 2 / ((micron**2 - 0.2175**2) ** 2 + (micron * 0.035) ** 2)
-        expected = (calzetti(micron, 4.05) + drude / 4.05) * (micron / 0.55) ** slope
+        expected = (calzetti(1e4 * micron) + drude / 4.05) * (micron / 0.55) ** slope
         np.testing.assert_allclose(CURVES.find("kriek_conroy")(1e4 * micron, 4.05, slope), expected, rtol=1e-12)
     np.testing.assert_allclose(CURVES.find("power_law")(1e4 * micron, 5.9), (micron / 0.55) ** -0.7, rtol=1e-12)
     np.testing.assert_allclose(CURVES.find("power_law")(1e4 * micron, 5.9, -1.3), (micron / 0.55) ** -1.3, rtol=1e-12)
@@ -126,90 +122,73 @@ def test_slopes():
         configuration(dust={"a_v": 1.0, "curve": "calzetti", "slope": -0.3})
 
 
-def test_galaxy_and_foreground_at_redshift_0_1():
-    """The curve at lambda / 1.1 or at lambda."""
-    wavelength, bare = spectrum_of(None, redshift=0.1)
+def test_galaxy_and_foreground_at_redshift_0_1(tmp_path):
+    """The curve at lambda / 1.1 or at lambda, in vacuum though the bins are in air; the header says which."""
+    _, wavelength, bare = cube_of(0.1, "air")
+    vacuum = independent.air_to_vacuum(wavelength)
     for place, stretch in (("galaxy", 1.1), ("foreground", 1.0)):
-        _, dusty = spectrum_of({"a_v": 0.7, "r_v": 3.1, "curve": "cardelli", "place": place}, redshift=0.1)
-        lost = -2.5 * np.log10(dusty / bare)
-        np.testing.assert_allclose(lost, 0.7 * cardelli(wavelength / stretch / 1e4, 3.1), rtol=1e-9)
-
-
-def test_the_curve_is_taken_in_vacuum():
-    air = {"start": 4000.0, "stop": 4400.0, "step": 5.0, "medium": "air"}
-    wavelength, bare = spectrum_of(None, wavelength=air)
-    _, dusty = spectrum_of({"a_v": 1.0}, wavelength=air)
-    expected = calzetti(independent.air_to_vacuum(wavelength) / 1e4, 4.05)
-    np.testing.assert_allclose(-2.5 * np.log10(dusty / bare), expected, rtol=1e-9)
+        cube, _, dusty = cube_of(0.1, "air", a_v=0.7, curve="cardelli", place=place)
+        np.testing.assert_allclose(-2.5 * np.log10(dusty / bare), 0.7 * cardelli(vacuum / stretch, 3.1), rtol=1e-9)
+        header = fits.getheader(cube.write(tmp_path / f"{place}.fits"))
+        assert [header[key] for key in ("DUSTAV", "DUSTRV", "DUSTCRV", "DUSTLOC")] == [0.7, 3.1, "cardelli", place]
 
 
 def test_no_dust_and_none_of_it_are_equal():
-    without, nothing = cube_of(None), cube_of({"a_v": 0.0})
-    np.testing.assert_array_equal(np.asarray(nothing.flux), np.asarray(without.flux))
+    np.testing.assert_array_equal(cube_of(a_v=0.0)[2], cube_of()[2])
+
+
+STARS = galaxy_of(np.random.default_rng(1).normal(size=(20, 3)) * 0.3, np.linspace(-100, 100, 20))
+
+
+@functools.cache
+def screened(**dust):
+    """A pipeline with a PSF, of few bins."""
+    instrument = {"psf": {"fwhm": 0.5}, "wavelength": {**WIDE, "stop": 3700.0}}
+    observation = {"redshift": 0.0, "distance": "10 Mpc"}
+    config = configuration(observation=observation, instrument=instrument, dust=dust or None)
+    return Pipeline.from_config(config, STARS, mesh=make_mesh(1))
+
+
+def behind(pipeline, a_v):
+    return eqx.tree_at(lambda p: p.dust.a_v, pipeline.parameters, a_v)
 
 
 def test_a_screen_commutes_with_the_psf():
     """The same factor in all spaxels, whatever the stars' light was blurred by; mean velocities stay."""
-    psf = {"psf": {"fwhm": 0.5}, "wavelength": {**WIDE, "stop": 3700.0}}
-    stars = galaxy_of(np.random.default_rng(1).normal(size=(20, 3)) * 0.3, np.linspace(-100, 100, 20))
-    observation = {"redshift": 0.0, "distance": "10 Mpc"}
-    bare, dusty = (
-        observe(configuration(observation=observation, instrument=psf, dust=dust), stars) for dust in (None, {"a_v": 2})
-    )
-    factor = 10 ** (-0.8 * calzetti(np.asarray(bare.wavelength) / 1e4, 4.05))
+    bare, dusty = screened()(STARS), screened(a_v=0.8)(STARS)
+    factor = 10 ** (-0.32 * calzetti(bare.wavelength))
     np.testing.assert_allclose(np.asarray(dusty.flux), np.asarray(bare.flux) * factor, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(dusty.mean_v_los), np.asarray(bare.mean_v_los), rtol=1e-13)
 
 
 def test_gradient_in_a_v():
     """dF / dA_V = -0.4 ln 10 k F; the same by finite differences."""
-    galaxy = galaxy_of(log_age=9.5)
-    observation = {"redshift": 0.0, "distance": "10 Mpc"}
-    wavelength = {**WIDE, "stop": 3700.0}
-    config = configuration(observation=observation, instrument={"wavelength": wavelength}, dust={"a_v": 0.8})
-    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+    pipeline = screened(a_v=0.8)
     weights = jnp.linspace(1.0, 2.0, pipeline.plan.n_wave)
 
+    @jax.jit
+    @jax.value_and_grad
     def light(a_v):
-        parameters = eqx.tree_at(lambda p: p.dust.a_v, pipeline.parameters, a_v)
-        return (pipeline(galaxy, parameters).flux.sum(axis=(0, 1)) * weights).sum()
+        return (pipeline(STARS, behind(pipeline, a_v)).flux.sum(axis=(0, 1)) * weights).sum()
 
-    found = float(jax.jit(jax.grad(light))(jnp.asarray(0.8)))
-    curve = calzetti(pipeline.frame.bins.wavelength / 1e4, 4.05)
-    flux = np.asarray(pipeline(galaxy).flux).sum(axis=(0, 1))
+    found = float(light(jnp.asarray(0.8))[1])
+    curve = calzetti(pipeline.frame.bins.wavelength)
+    flux = np.asarray(pipeline(STARS).flux).sum(axis=(0, 1))
     assert found == pytest.approx(-0.4 * np.log(10) * np.sum(np.asarray(weights) * curve * flux), rel=1e-10)
-    step = 1e-4
-    difference = (light(jnp.asarray(0.8 + step)) - light(jnp.asarray(0.8 - step))) / (2 * step)
-    assert found == pytest.approx(float(difference), rel=1e-7)
+    expected = central_difference(lambda a_v: light(a_v)[0], jnp.asarray(0.8), lambda a_v: a_v, 1e-4)
+    assert found == pytest.approx(float(expected), rel=1e-7)
 
 
 def test_another_a_v_or_curve_is_not_another_compilation():
-    galaxy = galaxy_of(log_age=9.5)
-    pipelines = [
-        Pipeline.from_config(
-            configuration(instrument={"wavelength": {**WIDE, "start": 4000.0, "stop": 4100.0}}, dust=dust),
-            galaxy,
-            mesh=make_mesh(1),
-        )
-        for dust in ({"a_v": 0.2}, {"a_v": 1.3, "curve": "gordon", "r_v": 2.7, "place": "foreground"})
-    ]
-    first = pipelines[0]
-    cubes = [first(galaxy)]
-    compiled = first.compiled(*first.arguments(galaxy))
+    first, other = screened(a_v=0.8), screened(a_v=1.3, curve="gordon", r_v=2.7, place="foreground")
+    cubes = [first(STARS)]
+    compiled = first.compiled(*first.arguments(STARS))
     size = compiled._cache_size()
     assert size > 0
-    cubes += [first(galaxy, eqx.tree_at(lambda p: p.dust.a_v, first.parameters, jnp.asarray(0.9)))]
-    cubes += [pipelines[1](galaxy)]
+    cubes += [first(STARS, behind(first, jnp.asarray(0.9))), other(STARS)]
     assert compiled._cache_size() == size
     totals = [float(np.asarray(cube.flux).sum()) for cube in cubes]
     assert totals[0] > totals[1] > totals[2] > 0
-
-
-def test_header(tmp_path):
-    cube = cube_of({"a_v": 0.3, "curve": "gordon", "place": "foreground"}, wavelength={**WIDE, "stop": 3600.0})
-    header = fits.getheader(cube.write(tmp_path / "cube.fits"))
-    assert (header["DUSTAV"], header["DUSTRV"]) == (0.3, 3.1)
-    assert (header["DUSTCRV"], header["DUSTLOC"]) == ("gordon", "foreground")
 
 
 @pytest.mark.parametrize(
@@ -246,37 +225,40 @@ def test_settings_that_are_refused(dust, message):
         configuration(dust=dust)
 
 
-def test_bins_that_are_refused():
-    """The rest wavelength counts for dust in the galaxy; a small r_v would brighten the infrared."""
-    wavelength = {"start": 1150.0, "stop": 1300.0, "step": 5.0, "medium": "vacuum"}
-    with pytest.raises(ConfigError, match="expected bins within 1200-22000 Angstrom"):
-        cube_of({"a_v": 1.0}, wavelength=wavelength)
-    with pytest.raises(ConfigError, match="got 1150-1300"):
-        cube_of({"a_v": 1.0, "place": "foreground"}, redshift=0.1, wavelength=wavelength)
-    wavelength = {"start": 15000.0, "stop": 21000.0, "step": 50.0, "medium": "vacuum"}
-    with pytest.raises(ConfigError, match=r"r_v: expected one with which the curve dims all bins, got 3\.1"):
-        cube_of({"a_v": 1.0, "r_v": 3.1}, wavelength=wavelength)
-
-
-def pipeline_of(tmp_path, cube, **sections):
-    path = tmp_path / "bare.yaml"
-    path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: [{cube}]\n")
-    config = configuration(instrument={"wavelength": WIDE}, dust={"a_v": 1.0}, pipeline=str(path), **sections)
+def bare_pipeline(**sections):
+    config = configuration(**({"dust": {"a_v": 1.0}} | sections))
     return Pipeline.from_config(config, galaxy_of(log_age=9.5), mesh=make_mesh(1))
 
 
-def test_a_pipeline_without_the_stage_says_so(tmp_path):
-    pipeline = pipeline_of(tmp_path, "psf, aperture, noise")
+@pytest.mark.parametrize(
+    ("start", "stop", "dust", "redshift", "words"),
+    [
+        (1150.0, 1300.0, {}, 0.0, "expected bins within 1200-22000 Angstrom"),
+        (1150.0, 1300.0, {"place": "foreground"}, 0.1, "got 1150-1300"),
+        (15000.0, 21000.0, {"r_v": 3.1}, 0.0, r"r_v: expected one with which the curve dims all bins, got 3\.1"),
+    ],
+)
+def test_bins_that_are_refused(start, stop, dust, redshift, words):
+    """The rest wavelength counts for dust in the galaxy; a small r_v would brighten the infrared."""
+    wavelength = {"start": start, "stop": stop, "step": 50.0, "medium": "vacuum"}
+    observation = {"redshift": redshift, "distance": "10 Mpc"}
+    with pytest.raises(ConfigError, match=words):
+        bare_pipeline(dust={"a_v": 1.0, **dust}, instrument={"wavelength": wavelength}, observation=observation)
+
+
+def test_the_stage_has_its_place(tmp_path):
+    """A pipeline without it says so; it comes before noise, which needs a stage, too."""
+
+    def pipeline_of(stages, **sections):
+        path = tmp_path / "bare.yaml"
+        path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: [{stages}]\n")
+        return bare_pipeline(pipeline=str(path), **sections)
+
+    pipeline = pipeline_of("psf, aperture, noise")
     assert "the pipeline 'bare' has no stage 'dust': the section dust has no effect" in pipeline.notes
     assert not [key for key in pipeline.frame.meta if key.startswith("dust")]
-
-
-def test_dust_comes_before_noise(tmp_path):
-    pipeline = pipeline_of(tmp_path, "psf, noise, dust", noise={"signal_to_noise": 10})
+    noise = {"signal_to_noise": 10}
     with pytest.raises(ConfigError, match="expected 'dust' before 'noise'"):
-        pipeline(galaxy_of(log_age=9.5))
-
-
-def test_noise_needs_its_stage(tmp_path):
+        pipeline_of("psf, noise, dust", noise=noise)(galaxy_of(log_age=9.5))
     with pytest.raises(ConfigError, match="expected a pipeline with the stage 'noise', got 'bare'"):
-        pipeline_of(tmp_path, "psf, dust", noise={"signal_to_noise": 10})
+        pipeline_of("psf, dust", noise=noise)

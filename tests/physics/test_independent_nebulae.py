@@ -96,10 +96,7 @@ class Light:
     """Light of one particle in the bins, in Lsun: of its stars, and of the ionising photons around it."""
 
     def __init__(self):
-        library = load_ssp("popstar")
-        self.ssp = independent.SpectrumTable(
-            library.spectra, library.log_age, library.metallicity, library.rest_wavelength
-        )
+        self.ssp = independent.SpectrumTable.of(load_ssp("popstar"))
         self.edges = independent.linear_edges(BINS["start"], BINS["stop"], BINS["step"])
         table = fixed(load_nebular("mappings-hii"), log_pressure=5.8)
         self.lines, self.smooth = photon_lines(table), photon_continuum(table, 5.8, 4500.0, 5500.0)

@@ -49,8 +49,7 @@ def edges_of(wavelength):
 
 
 def sum_of_stars(particles, library, name, wavelength):
-    ssp = load_ssp(library)
-    table = independent.SpectrumTable(ssp.spectra, ssp.log_age, ssp.metallicity, ssp.rest_wavelength)
+    table = independent.SpectrumTable.of(load_ssp(library))
     redshift, n_x, n_y = FIELDS[name]
     edges = edges_of(wavelength)
     return independent.sum_of_stars(particles, table, edges, wavelength["medium"], PIXEL, n_x, n_y, redshift)

@@ -1,18 +1,17 @@
 """A PSF given as images at several wavelengths: from its file to the cube, and to a fit of data that numpy and scipy
 made, against scipy's convolution of every bin."""
 
-import dataclasses
 import functools
 
 import jax
 import numpy as np
 import pytest
 from astropy.io import fits
-from observing import configuration
+from observing import check_fit, configuration
 from scipy.signal import fftconvolve
-from small import few_stars, mock_data, muse
+from small import few_stars, muse
 
-from rubix_like import Pipeline, fit, load_config, make_mesh
+from rubix_like import Pipeline, load_config, make_mesh
 
 PIXEL, FINE, REACH = 0.2, 4, 6
 """arcsec; the file's pixels along a spaxel's side; spaxels on each side that its images reach."""
@@ -88,7 +87,7 @@ def cube_of(name, psf, method, in_slabs, n_devices=1):
     pipeline = Pipeline.from_config(config_of(name, psf, method=method), galaxy(), mesh=make_mesh(n_devices))
     if not in_slabs:
         return pipeline, np.asarray(pipeline(galaxy()).flux)
-    parts = [jax.tree.map(lambda leaf, own=own: leaf[own], galaxy()) for own in np.split(np.arange(60), 3)]
+    parts = [jax.tree.map(lambda leaf, part=part: leaf[part], galaxy()) for part in np.split(np.arange(60), 3)]
     return pipeline, np.asarray(pipeline.observe_slabs(parts).flux)
 
 
@@ -144,27 +143,13 @@ def test_a_fit_finds_what_numpy_and_scipy_observed(psfs):
             "candidates": 1,
         },
     }
-    wide = load_config(
-        config,
-        overrides={
-            "instrument.psf": None,
-            "instrument.fov": (SIDE + 2 * REACH) * PIXEL,
-            **TRUTH,
-        },
-    )
+    wide = {"instrument.psf": None, "instrument.fov": (SIDE + 2 * REACH) * PIXEL}
+    wide = load_config(config, overrides=wide | TRUTH)
     pipeline = Pipeline.from_config(wide, stars, mesh=make_mesh(1))
     flux = convolved(np.asarray(pipeline(stars).flux), pipeline.frame.bins.wavelength, first, last)
-    sigma = 1e-3 * flux.mean()
-    noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
-    data = dataclasses.replace(mock_data(flux.shape), flux=noisy, variance=np.full(flux.shape, sigma**2))
-    result = fit(config, data, galaxy=stars)
-    assert result.converged
-    for name, truth in TRUTH.items():
-        assert 0 < result.sigma[name] < 30
-        assert abs(float(result.values[name]) - truth) < 4 * float(result.sigma[name]), name
-    assert 0.8 < result.quality.reduced < 1.2
+    check_fit(config, flux, stars, TRUTH)
     mean = at_each(pipeline.frame.bins.wavelength, first, last).mean(axis=0)
     one = np.stack(
         [fftconvolve(np.asarray(pipeline(stars).flux)[:, :, k], mean, "valid") for k in range(flux.shape[2])], 2
     )
-    assert ((one - flux) ** 2 / sigma**2).mean() > 100
+    assert ((one - flux) ** 2).mean() > 100 * (1e-3 * flux.mean()) ** 2

@@ -33,11 +33,11 @@ def test_reduced_coefficients_keep_the_stated_error(psf, monkeypatch):
     monkeypatch.setattr(cost, "_LEAST_REDUCED", 0.0)
     monkeypatch.setattr(basis_plan, "_REDUCED_WORTH", np.inf)
     reduced = pipeline_of(galaxy, "basis", psf)
-    maps = [own.tables.paint[0].painter.coefficient_map for own in (whole, reduced)]
+    maps = [each.tables.paint[0].painter.coefficient_map for each in (whole, reduced)]
     assert maps[0].reduction is None
     assert maps[1].reduction is not None
     assert maps[1].n_coefficient <= 0.7 * maps[0].n_coefficient
-    errors = [own.frame.meta["basis_spectrum_error"] for own in (whole, reduced)]
+    errors = [each.frame.meta["basis_spectrum_error"] for each in (whole, reduced)]
     assert errors[0] < errors[1] <= errors[0] + 1e-4
     expected = np.asarray(pipeline_of(galaxy, "direct", psf)(galaxy).flux)
     found = np.asarray(reduced(galaxy).flux)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-import rubix_like.physics.shape as shape_module
-from rubix_like.physics.shape import measure_shape
+from rubix_like.physics import shape as shape_module
+
+measure_shape = shape_module.measure_shape
 
 
 def cloud(n, seed=0, scale=1.0):

@@ -3,10 +3,10 @@
 import independent
 import numpy as np
 import pytest
-from observing import configuration, galaxy_of, gaussian, observe, write_library
+from observing import configuration, galaxy_of, gaussian, write_library
 from scipy.special import ndtr
 
-from rubix_like import load_instrument
+from rubix_like import Pipeline, load_instrument, make_mesh
 
 LINE = 5000.0
 STEP = 1.0
@@ -17,46 +17,44 @@ def detector(start=4900.0, stop=5100.0, step=STEP, lsf=None, **more):
     return {"wavelength": {"start": start, "stop": stop, "step": step, "medium": "vacuum", **more}, "lsf": lsf}
 
 
-def line_library(path, centre=LINE, sigma=0.05, **more):
-    """A line of 1 Lsun/Msun on nothing; nodes sigma / 5 apart at the line."""
-    near = np.arange(-8 * sigma, 8 * sigma, sigma / 5)
-    wavelength = np.concatenate([[3000.0, centre - 100.0], centre + near, [centre + 100.0, 8000.0]])
-    return write_library(path, wavelength, gaussian(wavelength, centre, sigma), **more)
+def line_library(path, *centres, sigma=0.05, **more):
+    """Lines of 1 Lsun/Msun on nothing; nodes sigma / 5 apart at a line."""
+    centres = np.array(centres or (LINE,))
+    near = centres[:, None] + np.arange(-8 * sigma, 8 * sigma, sigma / 5)
+    ends = [3000.0, *(centres - 10.0), *(centres + 10.0), 9000.0]
+    wavelength = np.sort(np.concatenate([near.ravel(), ends]))
+    lines = sum(gaussian(wavelength, centre, sigma) for centre in centres)
+    return write_library(path / "lines.h5", wavelength, lines, **more)
 
 
-def spectrum_of(ssp, instrument, velocity=0.0, redshift=0.0):
-    """(wavelength, widths, flux) of one star of `MASS` at 10 Mpc in units of its own light per Lsun/Msun; the cube."""
+def pipeline_of(ssp, instrument, redshift=0.0, velocity=0.0):
+    """For one star at 10 Mpc, which is planned at this velocity."""
     observation = {"redshift": redshift, "distance": 10.0}
-    cube = observe(configuration(ssp=ssp, observation=observation, instrument=instrument), galaxy_of(velocity=velocity))
+    config = configuration(ssp=ssp, observation=observation, instrument=instrument)
+    return Pipeline.from_config(config, galaxy_of(velocity=velocity), mesh=make_mesh(1))
+
+
+def spectrum_of(pipeline, velocity=0.0):
+    """(wavelength, widths, flux) of one star of `MASS` in units of its own light per Lsun/Msun; the cube."""
+    cube = pipeline(galaxy_of(velocity=velocity))
     flux = np.asarray(cube.flux).sum(axis=(0, 1)) / (MASS * independent.flux_of_one_lsun(10.0))
     return np.asarray(cube.wavelength), np.diff(cube.wave_edges), flux, cube
-
-
-def centroid(wavelength, weights):
-    return np.sum(wavelength * weights) / np.sum(weights)
 
 
 @pytest.mark.parametrize("lsf", [None, {"fwhm": 2.5}])
 @pytest.mark.parametrize("redshift", [0.0, 0.02])
 def test_ln_lambda_of_a_line_moves_by_v_over_c(tmp_path, redshift, lsf):
-    """To 0.03 km/s, from -850 to 310 km/s and at any place within a bin."""
-    ssp = line_library(tmp_path / "line.h5", sigma=1.5)
+    """To 0.03 km/s, from -850 to 310 km/s and at any place within a bin; its light stays."""
     instrument = detector(4900.0 * (1 + redshift), 5100.0 * (1 + redshift), 1.0, lsf)
-    moved = []
-    velocities = [0.0, 13.0, 310.0, -850.0]
+    pipeline = pipeline_of(line_library(tmp_path, sigma=1.5), instrument, redshift, velocity=850.0)
+    velocities, moved = [0.0, 13.0, 310.0, -850.0], []
     for velocity in velocities:
-        wavelength, width, flux, _ = spectrum_of(ssp, instrument, velocity, redshift)
-        moved.append(np.log(centroid(wavelength, flux * width)) * independent.C_KMS)
+        wavelength, width, flux, _ = spectrum_of(pipeline, velocity)
+        light = flux * width
+        assert light.sum() == pytest.approx(1.0, rel=1e-7)
+        moved.append(np.log(light @ wavelength / light.sum()) * independent.C_KMS)
     np.testing.assert_allclose(np.array(moved) - moved[0], velocities, rtol=0, atol=0.03)
     assert moved[0] == pytest.approx(np.log(LINE * (1 + redshift)) * independent.C_KMS, abs=0.03)
-
-
-@pytest.mark.parametrize("lsf", [None, {"fwhm": 2.5}])
-def test_light_over_a_wide_detector_does_not_depend_on_velocity(tmp_path, lsf):
-    ssp = line_library(tmp_path / "line.h5", sigma=1.5)
-    for velocity in (-800.0, 0.0, 77.7):
-        _, width, flux, _ = spectrum_of(ssp, detector(lsf=lsf), velocity)
-        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-7)
 
 
 UNEVEN = (4600 + np.cumsum(np.linspace(0.3, 20, 140))).tolist()
@@ -77,7 +75,7 @@ def test_bins_hold_the_light_of_a_rough_spectrum(tmp_path, medium, bins):
     spectrum = np.float32(generator.uniform(0.0, 1.0, size=1500)).astype(np.float64)
     ssp = write_library(tmp_path / "rough.h5", wavelength, spectrum)
     instrument = {"wavelength": {"medium": medium, **bins}, "lsf": None}
-    _, width, flux, cube = spectrum_of(ssp, instrument, velocity=200.0, redshift=0.03)
+    _, width, flux, cube = spectrum_of(pipeline_of(ssp, instrument, redshift=0.03), velocity=200.0)
     edges = np.asarray(cube.wave_edges)
     edges = independent.air_to_vacuum(edges) if medium == "air" else edges
     rest = edges / 1.03 / np.exp(200.0 / independent.C_KMS)
@@ -101,16 +99,12 @@ PHASES = (np.arange(20) + 0.5) / 20 - 0.5
 def lines_over_phases(path, lsf, sigma=0.02, fwhm=1e-3, redshift=0.0):
     """Lines at all places within a bin, 44 A apart: for each the bins' edges from it, and the light in them."""
     centres = LINE + 44 * np.arange(len(PHASES)) + STEP * PHASES
-    rest = centres / (1 + redshift)
-    near = np.arange(-8 * sigma, 8 * sigma, sigma / 5)
-    wavelength = np.sort(np.concatenate([[3000.0], (rest[:, None] + near).ravel(), rest + 10.0, rest - 10.0, [8000.0]]))
-    lines = sum(gaussian(wavelength, centre, sigma) for centre in rest)
-    ssp = write_library(path / "lines.h5", wavelength, lines, fwhm=fwhm)
+    ssp = line_library(path, *(centres / (1 + redshift)), sigma=sigma, fwhm=fwhm)
     instrument = detector(LINE - 44, LINE + 44 * len(PHASES), lsf=lsf)
-    wavelength, width, flux, cube = spectrum_of(ssp, instrument, redshift=redshift)
+    wavelength, width, flux, cube = spectrum_of(pipeline_of(ssp, instrument, redshift))
     for centre in centres:
-        own = np.flatnonzero(np.abs(wavelength - centre) < 22)
-        yield cube.wave_edges[own[0] : own[-1] + 2] - centre, (flux * width)[own]
+        near = np.flatnonzero(np.abs(wavelength - centre) < 22)
+        yield cube.wave_edges[near[0] : near[-1] + 2] - centre, (flux * width)[near]
 
 
 def variance_over_phases(*arguments):
@@ -122,28 +116,29 @@ def variance_over_phases(*arguments):
     return np.mean(found)
 
 
+def squared_widths(pipeline, centres):
+    """Variance of each line about its true place, by light (A^2), and the cube."""
+    bins, width, flux, cube = spectrum_of(pipeline)
+    found = []
+    for centre in centres:
+        near = np.abs(bins - centre) < 20
+        light = (flux * width)[near]
+        found.append(np.sum(light * (bins[near] - centre) ** 2) / np.sum(light))
+    return np.array(found), cube
+
+
 @pytest.mark.parametrize("includes_pixel", [False, True])
 def test_lines_on_uneven_bins_are_as_wide_as_the_lsf(tmp_path, includes_pixel):
     """Bins of 0.6 to 4 A, line spread of 6 A: at any place within a bin the variance is that of the kernel and of the
     bin (which the width holds where it says so), at the local width of bins to 1 %."""
     edges = 4950 + np.cumsum(np.linspace(0.6, 4, 480))
     centres = 4995 + 50 * np.arange(20) + np.random.default_rng(3).uniform(0, 5, 20)
-    near = np.arange(-0.16, 0.16, 0.004)
-    wavelength = np.sort(
-        np.concatenate([[3000.0], (centres[:, None] + near).ravel(), centres + 0.3, centres - 0.3, [9000]])
-    )
-    ssp = write_library(tmp_path / "lines.h5", wavelength, sum(gaussian(wavelength, line, 0.02) for line in centres))
     lsf = {"fwhm": 6.0, "includes_pixel": includes_pixel}
     instrument = {"wavelength": {"medium": "vacuum", "edges": edges.tolist()}, "lsf": lsf}
-    bins, width, flux, _ = spectrum_of(ssp, instrument)
-    ratio = []
-    for centre in centres:
-        own = np.abs(bins - centre) < 20
-        light, local = (flux * width)[own], np.interp(centre, bins, width)
-        variance = np.sum(light * (bins[own] - centre) ** 2) / np.sum(light)
-        expected = (6.0 / independent.FWHM) ** 2 + (0.0 if includes_pixel else local**2 / 12)
-        ratio.append(variance / expected)
-    np.testing.assert_allclose(np.sqrt(ratio), 1.0, atol=0.01)
+    variance, cube = squared_widths(pipeline_of(line_library(tmp_path, *centres, sigma=0.02), instrument), centres)
+    local = np.interp(centres, cube.wavelength, np.diff(cube.wave_edges))
+    expected = (6.0 / independent.FWHM) ** 2 + (0.0 if includes_pixel else local**2 / 12)
+    np.testing.assert_allclose(np.sqrt(variance / expected), 1.0, atol=0.01)
 
 
 @pytest.mark.parametrize("sigma_bins", [0.2, 0.5, 2.0])
@@ -185,59 +180,50 @@ def test_lines_are_as_wide_as_the_lsf_of_the_cube(tmp_path, name):
     """Presets whose width holds the bin: over all places within a bin, FWHM to 1 % of `lsf_fwhm` at each line."""
     instrument = {"name": name, "aperture": None, "lsf": load_instrument(name).lsf}
     instrument |= {"wavelength": {"start": LINE - 44, "stop": LINE + 44 * len(PHASES), **NATIVE_BINS[name]}}
-    at = np.arange(len(PHASES))
     step = 1.25 if name == "muse" else LINE * 1e-4 * np.log(10)
-    centres = LINE + 44 * at + step * PHASES
+    centres = LINE + 44 * np.arange(len(PHASES)) + step * PHASES
     vacuum = independent.air_to_vacuum(centres) if name == "muse" else centres
-    near = np.arange(-0.16, 0.16, 0.004)
-    wavelength = np.sort(
-        np.concatenate([[3000.0], (vacuum[:, None] + near).ravel(), vacuum + 10, vacuum - 10, [8000.0]])
-    )
-    ssp = write_library(tmp_path / "lines.h5", wavelength, sum(gaussian(wavelength, line, 0.02) for line in vacuum))
-    bins, width, flux, cube = spectrum_of(ssp, instrument)
-    ratio = []
-    for centre in centres:
-        own = np.abs(bins - centre) < 20
-        light = (flux * width)[own]
-        variance = np.sum(light * (bins[own] - centre) ** 2) / np.sum(light)
-        ratio.append(variance * independent.FWHM**2 / np.interp(centre, bins, cube.lsf_fwhm) ** 2)
+    variance, cube = squared_widths(pipeline_of(line_library(tmp_path, *vacuum, sigma=0.02), instrument), centres)
+    ratio = variance * independent.FWHM**2 / np.interp(centres, cube.wavelength, cube.lsf_fwhm) ** 2
     assert np.sqrt(np.mean(ratio)) == pytest.approx(1.0, rel=0.01)
 
 
-@pytest.mark.parametrize("shape", ["narrow to wide", "steep"])
-def test_lsf_of_varying_width_keeps_the_light(tmp_path, shape):
-    table = {
-        "narrow to wide": {"wavelength": [4900.0, 5100.0], "fwhm": [0.3, 6.0]},
-        "steep": {"wavelength": [4990.0, 5010.0], "fwhm": [1.0, 5.0]},
-    }[shape]
-    for centre in (4980.0, 5000.3, 5020.0):
-        ssp = line_library(tmp_path / "line.h5", centre)
-        _, width, flux, _ = spectrum_of(ssp, detector(lsf=table))
-        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-7)
-        assert flux.min() >= -1e-12
+@pytest.mark.parametrize("table", [([4900.0, 5100.0], [0.3, 6.0]), ([4990.0, 5010.0], [1.0, 5.0])])
+def test_lsf_of_varying_width_keeps_the_light(tmp_path, table):
+    """From narrow to wide, and steeply: of lines before, in and after the steepest place, each by itself."""
+    lsf = dict(zip(("wavelength", "fwhm"), table, strict=True))
+    centres = (4960.0, 5000.3, 5040.0)
+    bins, width, flux, _ = spectrum_of(pipeline_of(line_library(tmp_path, *centres), detector(lsf=lsf)))
+    assert flux.min() >= -1e-12
+    for centre in centres:
+        near = np.abs(bins - centre) < 20
+        assert np.sum((flux * width)[near]) == pytest.approx(1.0, rel=1e-7)
 
 
 def test_effective_lsf_is_the_instruments_where_the_library_is_finer(tmp_path):
+    """And a detector inside the library has no flags."""
     table = {"wavelength": [4900.0, 5100.0], "fwhm": [2.0, 4.0]}
-    *_, cube = spectrum_of(line_library(tmp_path / "line.h5", fwhm=0.5), detector(lsf=table))
+    *_, cube = spectrum_of(pipeline_of(line_library(tmp_path, fwhm=0.5), detector(lsf=table)))
     np.testing.assert_allclose(cube.lsf_fwhm, np.interp(cube.wavelength, [4900, 5100], [2.0, 4.0]), rtol=1e-12)
+    assert not np.any(np.asarray(cube.mask))
 
 
 @pytest.mark.parametrize(("includes_pixel", "extra"), [(False, 0.0), (True, independent.FWHM**2 / 12)])
 def test_effective_lsf_where_the_library_is_coarser(tmp_path, includes_pixel, extra):
     """Nothing can be sharpened: (1 + z) times the library's width, and the bin where the preset's width holds it."""
-    ssp = line_library(tmp_path / "line.h5", fwhm=6.0)
+    ssp = line_library(tmp_path, fwhm=6.0)
     instrument = detector(5400.0, 5600.0, lsf={"fwhm": 2.5, "includes_pixel": includes_pixel})
-    *_, cube = spectrum_of(ssp, instrument, redshift=0.1)
+    cube = pipeline_of(ssp, instrument, redshift=0.1)(galaxy_of())
     np.testing.assert_allclose(cube.lsf_fwhm, np.sqrt((1.1 * 6.0) ** 2 + extra), rtol=1e-12)
 
 
-def test_bins_beyond_the_library_are_flagged_and_empty(tmp_path):
+@pytest.mark.parametrize("lsf", [None, {"fwhm": 3.0}])
+def test_bins_beyond_the_library_are_flagged_and_empty(tmp_path, lsf):
     """A flat library from 4950 to 5050 A at rest: good bins hold its flux density, bins that miss light have bit 1."""
     wavelength = np.arange(4950.0, 5051.0)
     ssp = write_library(tmp_path / "short.h5", wavelength, np.ones_like(wavelength))
-    for velocity, lsf in ((0.0, None), (700.0, None), (0.0, {"fwhm": 3.0})):
-        centres, _, flux, cube = spectrum_of(ssp, detector(lsf=lsf), velocity)
+    for velocity in (0.0, 700.0) if lsf is None else (0.0,):
+        centres, _, flux, cube = spectrum_of(pipeline_of(ssp, detector(lsf=lsf), velocity=velocity), velocity)
         bits = np.asarray(cube.mask)[0, 0] & 1
         doppler = np.exp(velocity / independent.C_KMS)
         np.testing.assert_allclose(flux[bits == 0], 1 / doppler, rtol=1e-9)
@@ -245,8 +231,3 @@ def test_bins_beyond_the_library_are_flagged_and_empty(tmp_path):
         assert np.all(bits[(centres > 4980) & (centres < 5020)] == 0)
         beyond = (centres / doppler < 4950 - 10) | (centres / doppler > 5050 + 10)
         np.testing.assert_allclose(flux[beyond], 0.0, atol=1e-12)
-
-
-def test_a_detector_inside_the_library_has_no_flags(tmp_path):
-    *_, cube = spectrum_of(line_library(tmp_path / "line.h5"), detector())
-    assert not np.any(np.asarray(cube.mask))

@@ -3,6 +3,7 @@
 A new layout gets a line in SAMPLES, a library that can be fetched is tested once it is in the cache.
 """
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,14 +77,19 @@ class Case:
     whole: bool
 
 
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory) -> Callable[[str], Path]:
+    """The small file or folder of a layout, written once."""
+    return functools.cache(lambda name: SAMPLES[name](tmp_path_factory.mktemp("sample")))
+
+
 @pytest.fixture(scope="module", params=[*LIBRARIES, *SAMPLES])
-def case(request, tmp_path_factory) -> Case:
+def case(request, sample, tmp_path_factory) -> Case:
     """Every library and every small file in turn."""
     if request.param in SAMPLES:
-        folder = tmp_path_factory.mktemp("sample")
-        table = FORMATS.find(request.param).read(SAMPLES[request.param](folder))
-        write_table(table, folder / "library.h5")
-        return Case(load_ssp(folder / "library.h5"), "light", whole=False)
+        path = tmp_path_factory.mktemp("library") / "library.h5"
+        write_table(FORMATS.find(request.param).read(sample(request.param)), path)
+        return Case(load_ssp(path), "light", whole=False)
     kind = LIBRARIES[request.param].kind
     cached = (cache_directory() / "ssp" / f"{request.param}.h5").is_file()
     if kind != "embedded" and not cached and (kind != "fetchable" or not os.environ.get("CI")):
@@ -92,15 +98,12 @@ def case(request, tmp_path_factory) -> Case:
     return Case(library, "heavy" if "Salpeter" in library.imf else "light", whole=True)
 
 
-def test_every_layout_has_a_sample():
+def test_every_layout_has_a_sample_that_no_other_takes(sample):
     assert set(SAMPLES) == set(FORMATS.builtin)
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_no_two_layouts_take_the_same_file(name, tmp_path):
-    path = SAMPLES[name](tmp_path)
-    formats = {other: FORMATS.find(other) for other in FORMATS.builtin}
-    assert [other for other, f in formats.items() if f.directory == path.is_dir() and f.recognises(path)] == [name]
+    formats = {name: FORMATS.find(name) for name in FORMATS.builtin}
+    for name in SAMPLES:
+        path = sample(name)
+        assert [other for other, f in formats.items() if f.directory == path.is_dir() and f.recognises(path)] == [name]
 
 
 def solar(library: SSPLibrary) -> int:
@@ -125,6 +128,7 @@ def mass_to_light(library: SSPLibrary, log_age: float) -> float:
 
 
 def test_what_is_stated(case):
+    """And light is finite and never negative."""
     library = case.library
     assert library.source_medium in ("air", "vacuum")
     for text in (library.name, library.imf, library.citation, library.licence, library.source):
@@ -132,33 +136,20 @@ def test_what_is_stated(case):
     assert np.all(library.fwhm > 0)
     assert np.all(library.metallicity >= 0)
     assert library.metallicity.max() < 0.2
-
-
-def test_light_is_finite_and_never_negative(case):
-    library = case.library
     assert np.all(np.isfinite(library.spectra))
     assert np.all(library.spectra.min(axis=-1) >= 0.0)
     assert np.all(library.spectra.max(axis=-1) > 0.0)
 
 
-@pytest.mark.parametrize("log_age", [9.0, 10.0])
-def test_v_light_of_a_solar_population(case, log_age):
+def test_light_of_a_solar_population(case):
+    """In V, in all where the library covers nearly all light, and it fades from 30 Myr on."""
     library = case.library
-    low, high = MASS_TO_LIGHT[case.imf][log_age]
-    assert low < mass_to_light(library, log_age) < high
-
-
-@pytest.mark.parametrize("log_age", [9.0, 10.0])
-def test_bolometric_light_of_a_solar_population(case, log_age):
-    library = case.library
-    if library.rest_wavelength[0] > WIDEST[0] or library.rest_wavelength[-1] < WIDEST[1]:
-        pytest.skip("the library does not cover nearly all light")
-    low, high = BOLOMETRIC[case.imf][log_age]
-    assert low < np.trapezoid(at_age(library, log_age), library.rest_wavelength) < high
-
-
-def test_populations_fade_from_30_myr_on(case):
-    library = case.library
+    whole = library.rest_wavelength[0] <= WIDEST[0] and library.rest_wavelength[-1] >= WIDEST[1]
+    for log_age, (low, high) in MASS_TO_LIGHT[case.imf].items():
+        assert low < mass_to_light(library, log_age) < high
+        if whole:
+            least, most = BOLOMETRIC[case.imf][log_age]
+            assert least < np.trapezoid(at_age(library, log_age), library.rest_wavelength) < most
     ages = np.arange(max(7.5, library.log_age[0]), min(10.15, library.log_age[-1]), 0.2)
     assert np.all(np.diff([mass_to_light(library, age) for age in ages]) > 0.0)
 

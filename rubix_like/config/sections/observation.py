@@ -21,7 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 from rubix_like.config.plug_ins import detector_sections
 from rubix_like.config.quantities import Arcsec, Degree, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings, read_with_sections, schema_with_sections
-from rubix_like.galaxy.radius import Radius
+from rubix_like.physics.centering import Radius
 
 
 def parse_radius(value: object) -> Radius:

@@ -118,7 +118,7 @@ class ObservedCube(AbstractCube):
     @functools.cached_property
     def implausible(self) -> tuple[Note, ...]:
         """Sentences on numbers that no observation has; a fit refuses such data."""
-        return implausible_voxels(self.flux, self.variance, self.used)
+        return tuple(implausible_voxels(self.flux, self.variance, self.used))
 
     def __repr__(self) -> str:
         edges, share = self.wave_edges, np.mean(self.used)

@@ -85,7 +85,7 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[Note, 
                 f"of {model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom)"
             )
             medians = {name: float(np.sum(value)) for name, value in posterior.named_values(np.asarray(latent)).items()}
-            no_masses = [name for name, sum_ in medians.items() if name.endswith("mass") and implausible_mass(sum_)]
+            no_masses = [name for name, sum_ in medians.items() if name.endswith("mass") and [*implausible_mass(sum_)]]
             if no_masses:
                 raise ValueError(
                     f"fit.free.{no_masses[0]}: expected a prior with whose median the model's light is seen, got a "

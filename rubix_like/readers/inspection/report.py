@@ -166,7 +166,7 @@ def _implausible(selected: Selected, settings: SnapshotReader) -> tuple[str, ...
     }
     gas = _sample(selected, "gas")
     sums = ParticleSums.of(known, gas if "mass" in gas else None)
-    return implausible_galaxy(sums, is_at_rest=settings.velocities == "zero" or "velocity" not in stars)
+    return tuple(implausible_galaxy(sums, is_at_rest=settings.velocities == "zero" or "velocity" not in stars))
 
 
 def _sample(selected: Selected, family: Family) -> Table:
