@@ -115,7 +115,7 @@ from rubix_like.inference.populations.populations import Populations
 from rubix_like.inference.posterior.priors import AbstractQuantile
 from rubix_like.inference.samplers.chains import AbstractChainSampler, AbstractKernel, ChainState, LogDensity
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
-from rubix_like.inference.simulation.shards import Simulations
+from rubix_like.inference.simulation.simulation_files import Simulations
 from rubix_like.nebular import energy_per_photon, nebular_continuum, ratio_to_h_beta
 from rubix_like.nebular.line_grid import fixed, line_grid
 from rubix_like.nebular.table_file import NebularTable

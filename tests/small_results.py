@@ -180,6 +180,8 @@ def some_simulations(start: int = 0, n: int = 7) -> Simulations:
         mask=np.arange(24, dtype=np.int32).reshape(2, 3, 4),
         flux=flux,
         variance=flux**2,
+        x=np.array([0.2, 0.0, -0.2]),
+        y=np.array([-0.1, 0.1]),
     )
 
 

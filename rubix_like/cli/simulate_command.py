@@ -10,7 +10,7 @@ from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.loading import observation_overrides
 from rubix_like.config.sections.fit import SimulateSettings
-from rubix_like.inference.simulation.shards import Simulations
+from rubix_like.inference.simulation.simulation_files import Simulations
 from rubix_like.inference.simulation.training_sets import simulate, simulate_observations
 from rubix_like.runtime.compiled_programs import set_up_jax
 from rubix_like.runtime.progress import terminal_progress

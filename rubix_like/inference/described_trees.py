@@ -8,7 +8,7 @@ has a default and members of mappings may be missing.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
@@ -36,10 +36,10 @@ def write_tree(tree: Any, group: Any) -> None:
         if isinstance(value, str | bool | int | float | np.generic):
             group.attrs[name] = value
         else:
-            _write(value, group, name, field.metadata["description"], field.metadata["unit"])
+            _write(_kind_of(field.type), value, group, name, field.metadata)
 
 
-def _write(value: Any, group: Any, name: str, description: str, unit: str) -> None:
+def _write(kind: Any, value: Any, group: Any, name: str, metadata: Mapping[str, str]) -> None:
     match value:
         case None:
             return
@@ -50,11 +50,11 @@ def _write(value: Any, group: Any, name: str, description: str, unit: str) -> No
         case Mapping():
             inside = group.create_group(name, track_order=True) if value else None
             for member, content in value.items():
-                _write(content, inside, member, description, unit)
+                _write(get_args(kind)[1], content, inside, member, metadata)
         case _ if dataclasses.is_dataclass(value):
             write_tree(value, group.require_group(name))
         case _:
-            add_dataset(group, name, value, description, unit)
+            add_dataset(group, name, value, metadata["description"], metadata["unit"], _axes(kind) or ())
 
 
 def read_tree(kind: Any, group: Any, sizes: Mapping[str, int] = _NO_SIZES, **others: Any) -> dict[str, Any]:
@@ -126,9 +126,37 @@ def _read_array(kind: Any, dataset: Any, known: dict[str, int]) -> ndarray:
     return values
 
 
-def add_dataset(group: Any, name: str, data: Any, description: str, unit: str = "", **options: Any) -> None:
-    """Write a dataset that says what is in it; `options` are h5py's."""
-    group.create_dataset(name, data=data, **options).attrs.update({"unit": unit, "description": description})
+def add_dataset(
+    group: Any, name: str, data: Any, description: str, unit: str = "", axes: Sequence[str] = (), **options: Any
+) -> None:
+    """Write a dataset that says what is in it, the names of its first axes included; `options` are h5py's."""
+    dataset = group.create_dataset(name, data=data, **options)
+    dataset.attrs.update({"unit": unit, "description": description})
+    for dimension, axis in zip(dataset.dims, axes, strict=False):
+        dimension.label = "" if axis.isdigit() else axis
+
+
+def name_axes(file: Any) -> None:
+    """Give all axes in a file the names of their labels as netCDF-4 does, by which xarray opens it: by dimension scales
+    at its top, which hold the axis's indices unless they are there. Where a name is taken, the axis's length follows
+    it."""
+    datasets: list[Any] = []
+    file.visititems(lambda _, found: datasets.append(found) if isinstance(found, h5py.Dataset) else None)
+    for dataset in datasets:
+        taken: list[str] = []
+        for dimension, size in zip(() if dataset.is_scale else dataset.dims, dataset.shape or (), strict=False):
+            label = dimension.label or "axis"
+            names = (label, *(f"{label}_{size}{end}" for end in ("", "_2", "_3", "_4")))
+            taken.append(next(name for name in names if name not in taken and _names_axis(file, name, size)))
+            dimension.attach_scale(file[taken[-1]])
+
+
+def _names_axis(file: Any, name: str, size: int) -> bool:
+    """Whether a name stands for axes of this size; a new one does from now on."""
+    if name not in file:
+        add_dataset(file, name, np.arange(size, dtype=np.int32), "index along this axis")
+        file[name].make_scale(name)
+    return isinstance(file[name], h5py.Dataset) and file[name].is_scale and file[name].shape == (size,)
 
 
 def texts_of(dataset: Any) -> Any:

@@ -47,7 +47,11 @@ def test_a_tree_is_read_back_equal_in_values_and_types(file):
         np.testing.assert_array_equal(one, other)
         assert type(one) is type(other)
         assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
-    assert dict(file["radius"].attrs) == {"unit": "kpc", "description": "middle of each ring"}
+    assert {name: file["radius"].attrs[name] for name in ("unit", "description")} == {
+        "unit": "kpc",
+        "description": "middle of each ring",
+    }
+    assert file["radius"].dims[0].label == "ring"
     assert set(file) | set(file.attrs) == {own.name for own in dataclasses.fields(Rings)} - {"cache"}
 
 

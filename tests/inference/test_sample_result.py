@@ -150,7 +150,7 @@ def test_the_file_says_what_is_in_it(tmp_path):
         described = []
         file.visititems(lambda name, item: described.append((name, "description" in item.attrs)))
         plain = ("model", "predictive", "residual", "config", "notes", "versions", "scatter", "verdict")
-        groups = ("parameters", "latent", "statistics")
+        groups = ("parameters", "latent", "statistics", "posterior", "sample_stats")
         without = [name for name, is_described in described if not is_described and name.split("/")[0] not in plain]
         assert sorted(without) == sorted(groups)
 
@@ -159,10 +159,40 @@ def test_the_page_on_the_file_names_all_that_is_in_it(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "sample-file.md").read_text(encoding="utf-8")
     found = set()
     with h5py.File(sample_result().write(tmp_path / "fit_samples.h5")) as file:
-        found |= set(file) | set(file.attrs) | set(file["scatter"].attrs)
+        found |= {name for name, item in file.items() if not (isinstance(item, h5py.Dataset) and item.is_scale)}
+        found |= set(file.attrs) | set(file["scatter"].attrs)
         for group in ("statistics", "latent", "parameters/observation.offset"):
             found |= set(file[group])
     assert [name for name in sorted(found) if not re.search(rf"[`/]{name}[`/]", page)] == []
+
+
+@pytest.mark.parametrize(("page", "made"), [("sample-file", sample_result), ("fit-file", fit_result)])
+def test_xarray_and_arviz_open_the_file(page, made):
+    """As its page says; all groups of it, in which no axis is without a name."""
+    result = made()
+    path = result.write("fit_samples.h5" if made is sample_result else "fit.h5")
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    found: dict = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        exec(*re.findall(r"```python\n([^`]*import xarray\n.*?)```", text, re.S), found)
+    if made is sample_result:
+        for name, draws in result.values.items():
+            np.testing.assert_array_equal(found["data"].posterior[name], draws)
+        assert found["data"].posterior["stars.metallicity"].dims == ("chain", "draw", "star")
+        statistics = found["data"].sample_stats
+        assert set(statistics) == set(result.to_arviz().sample_stats) - {"step_size"}
+        np.testing.assert_array_equal(statistics["lp"], -result.statistics["loss"])
+        np.testing.assert_allclose(found["predicted"], result.predictive.flux.sum(axis=2))
+    else:
+        assert float(found["inclination"].sigma) == result.sigma["observation.inclination"]
+        np.testing.assert_allclose(found["spectrum"], result.model.flux.sum(axis=(0, 1)), rtol=1e-6)
+    tree = import_optional("xarray", "this test").open_datatree(path)
+    assert {place for place in tree.groups if place.count("/") == 1} - {"/"} == {
+        f"/{name}" for name, group in h5py.File(path).items() if isinstance(group, h5py.Group)
+    }
+    for place in tree.groups:
+        assert all(len(set(values.dims)) == values.ndim for values in tree[place].data_vars.values())
 
 
 def test_what_is_no_file_of_samples_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import equinox as eqx
@@ -482,6 +483,36 @@ def test_the_command(tmp_path, capsys):
     assert "differs in: format of the files (simulate.files: zarr)" in capsys.readouterr().err
 
 
+def test_xarray_opens_a_set(tmp_path):
+    """As the page says; coordinates are those of the simulations."""
+    simulations = some_simulations(n=20)
+    manifest = manifest_of(simulations, "hdf5", shard=8)
+    (tmp_path / "simulations").mkdir()
+    for number, rows in enumerate((slice(8), slice(8, 16), slice(16, 20))):
+        write_shard(rows_of(simulations, rows), manifest, tmp_path / "simulations", number)
+    page = (Path(__file__).parents[2] / "docs" / "training-sets.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(import xarray\n.*?)```", page, re.S)
+    found: dict = {}
+    exec(example.replace("wave=5050", "wave=1667"), found)
+    cubes, drawn = found["cubes"], found["drawn"]
+    assert cubes.flux.dims == ("simulation", "y", "x", "wave")
+    np.testing.assert_array_equal(cubes.variance, simulations.variance)
+    for axis, values in {"simulation": "number", "wave": "wavelength", "x": "x", "y": "y"}.items():
+        np.testing.assert_array_equal(cubes.coords[axis], getattr(simulations, values))
+    assert (cubes.mask.dims, cubes.x.unit) == (("y", "x", "wave"), "arcsec")
+    np.testing.assert_array_equal(found["one"], simulations.flux[9, :, :, 1])
+    for name, values in simulations.parameters.items():
+        np.testing.assert_array_equal(drawn[name], values)
+    assert drawn["dust.a_v"].unit == "mag"
+
+
+def rows_of(simulations, rows):
+    """Some of them, with their cubes."""
+    arrays = {name: getattr(simulations, name)[rows] for name in ("number", "galaxy", "flux", "variance")}
+    values = {name: column[rows] for name, column in simulations.parameters.items()}
+    return dataclasses.replace(simulations, parameters=values, **arrays)
+
+
 def test_draws_have_no_prior_in_words():
     assert words_for("draws", "fit.free.x: expected a prior above 0; x: its prior, 1 to 2") == (
         "draws.x: expected a range of draws above 0; x: its range of draws, 1 to 2"
@@ -504,7 +535,7 @@ def test_files_bring_everything_back(tmp_path):
         for name in ("number", "galaxy", "flux", "variance"):
             own = getattr(found, name)
             np.testing.assert_array_equal(own, getattr(made, name)[cut], strict=name in ("flux", "variance"))
-        for name in ("wavelength", "mask"):
+        for name in ("wavelength", "mask", "x", "y"):
             np.testing.assert_array_equal(getattr(found, name), getattr(made, name))
         for name, values in made.parameters.items():
             np.testing.assert_array_equal(found.parameters[name], values[cut])

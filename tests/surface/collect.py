@@ -173,17 +173,17 @@ def cards(path: Path) -> Lines:
 
 
 def datasets(path: Path) -> Lines:
-    """Groups, datasets and attributes of an HDF5 file."""
+    """Groups, datasets and attributes of an HDF5 file, but for the names of axes (dimension scales)."""
 
     def below(group: h5py.Group, place: str) -> Iterator[str]:
         yield from (f"{place} @{name}" for name in group.attrs)
         for name, value in group.items():
-            yield f"{place}/{name}"
-            yield from (
-                below(value, f"{place}/{name}")
-                if isinstance(value, h5py.Group)
-                else (f"{place}/{name} @{key}" for key in value.attrs)
-            )
+            if isinstance(value, h5py.Group):
+                yield f"{place}/{name}"
+                yield from below(value, f"{place}/{name}")
+            elif not value.is_scale:
+                yield f"{place}/{name}"
+                yield from (f"{place}/{name} @{key}" for key in value.attrs if key != "DIMENSION_LIST")
 
     with h5py.File(path) as file:
         yield from below(file, path.name)

@@ -1,4 +1,4 @@
-"""Convert samples to ArviZ's InferenceData."""
+"""Samples by ArviZ's names: as its InferenceData, and as groups of their file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,13 +8,33 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.inference.posterior.fit_model import STARS
+from rubix_like.inference.described_trees import add_dataset
+from rubix_like.inference.posterior.fit_model import STARS, FreeParameter
 from rubix_like.inference.results.results import SampleResult
 from rubix_like.inference.samplers.predictive import Pointwise
 from rubix_like.runtime.optional_packages import import_optional
 
 _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
 """Our name of a statistic -> ArviZ's, where it is another."""
+
+
+def parameter_axes(parameter: FreeParameter) -> list[str]:
+    """Names of the axes of a parameter's values; all arrays of stars have the same."""
+    n_axis = len(parameter.shape)
+    if parameter.name.startswith(STARS):
+        return ["star", "axis"][:n_axis]
+    return [f"{parameter.name}_axis_{number}" for number in range(n_axis)]
+
+
+def link_groups(result: SampleResult, file: Any) -> None:
+    """Give a file of samples the groups `posterior` and `sample_stats`: links to the draws, and ln(posterior)."""
+    for name, group in file["parameters"].items():
+        file[f"posterior/{name}"] = group["draws"]
+    for name, statistic in file["statistics"].items():
+        if name != "loss":
+            file[f"sample_stats/{_NAMES.get(name, name)}"] = statistic
+    meaning = "ln(posterior) of the latents, up to a constant"
+    add_dataset(file.require_group("sample_stats"), "lp", -result.statistics["loss"], meaning, "", ("chain", "draw"))
 
 
 def inference_data(result: SampleResult) -> Any:
@@ -48,9 +68,7 @@ def inference_data(result: SampleResult) -> Any:
         voxels = [f"{before}{axis}" for axis in ("y", "x", "wave")]
         dims |= {f"{before}{array}": voxels for array in ("flux", *arrays)} | {f"{before}wavelength": voxels[2:]}
     for parameter in result.free.parameters:
-        axes = [f"{parameter.name}_axis_{number}" for number in range(len(parameter.shape))]
-        of_stars = parameter.name.startswith(STARS)  # the same axes for all arrays of stars
-        dims[parameter.name] = ["star", "axis"][: len(parameter.shape)] if of_stars else axes
+        dims[parameter.name] = parameter_axes(parameter)
     statistics = {
         _NAMES.get(name, name): np.asarray(values) for name, values in result.statistics.items() if name != "loss"
     }

@@ -1,7 +1,8 @@
 """The files of fits and of samples: HDF5 that describes itself (docs/fit-file.md, docs/sample-file.md).
 
 Fields of a result that are described go to the file and come back as one tree (`described_trees`). Written beside it is
-what is stored for each parameter, and what follows from the fields, for people and other programs.
+what is stored for each parameter, and what follows from the fields, for people and other programs. All axes have names,
+so that xarray and ArviZ open the file.
 """
 
 import json
@@ -25,10 +26,11 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.uncertainties import LIMIT
 from rubix_like.inference.checks.verdict import SetVerdict
-from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, texts_of, write_tree
+from rubix_like.inference.described_trees import add_dataset, name_axes, numbers_of, read_tree, texts_of, write_tree
 from rubix_like.inference.posterior.fit_model import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.free_parameters import declarations_of, read_correlated
 from rubix_like.inference.posterior.priors import section_of
+from rubix_like.inference.results.inference_data import link_groups, parameter_axes
 from rubix_like.inference.results.result_summaries import verdict_line
 from rubix_like.inference.results.results import AbstractResult, FitResult, SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
@@ -74,10 +76,12 @@ def _read_free(file: Any, column: str) -> Free:
 def _write_column(
     file: Any, free: Free, name: str, values: Mapping[str, Shaped[ndarray, "..."]], meaning: str, *, pure: bool = False
 ) -> None:
-    """One array of every parameter; `pure`: numbers without its unit."""
+    """One array of every parameter, draws of it with the axes chain and draw; `pure`: numbers without its unit."""
     for parameter in free.parameters:
-        unit = "" if pure else parameter.unit
-        add_dataset(file["parameters"][parameter.name], name, values[parameter.name], meaning, unit)
+        unit, axes = "" if pure else parameter.unit, parameter_axes(parameter)
+        if np.ndim(values[parameter.name]) > len(axes):
+            axes = ["chain", "draw", *axes]
+        add_dataset(file["parameters"][parameter.name], name, values[parameter.name], meaning, unit, axes)
 
 
 def _read_column(
@@ -85,8 +89,8 @@ def _read_column(
 ) -> dict[str, ndarray]:
     """One array of every parameter, after the axes of draws; h5py gives scalars where there were arrays without any."""
     return {
-        own.name: numbers_of(file["parameters"][own.name][name], (*draws, *own.shape), finite=finite)
-        for own in free.parameters
+        parameter.name: numbers_of(file["parameters"][parameter.name][name], (*draws, *parameter.shape), finite=finite)
+        for parameter in free.parameters
     }
 
 
@@ -136,7 +140,7 @@ def _read_shared(kind: type[AbstractResult], file: Any, free: Free, varies: Iter
         "free": free,
         "latent": numbers_of(file["latent/best"], (n_number,), finite=True),
         "tests": _read_shares(file["verdict"], "tests", "probabilities"),
-        "sets": {name: SetVerdict(**read_tree(SetVerdict, own)) for name, own in places if "p" in own.attrs},
+        "sets": {name: SetVerdict(**read_tree(SetVerdict, group)) for name, group in places if "p" in group.attrs},
         "slots": np.zeros(0, np.int64),
         "state": (),
     }
@@ -244,6 +248,7 @@ def _write_samples(result: SampleResult, file: Any) -> None:
         of_checks = "probability that replicated data are further from the model"
         names = "names of the posterior-predictive checks"
         _write_shares(file.create_group("checks"), ("names", "p"), result.checks, names, of_checks)
+    link_groups(result, file)
 
 
 def _read_samples(file: Any) -> SampleResult:
@@ -292,6 +297,7 @@ class ResultKind:
         with replacing(path) as temporary, writing_hdf5(temporary) as file:
             file.attrs.update({**known, "creator": CREATOR, "date": date_words()})
             self.fill(result, file)
+            name_axes(file)
         return path
 
     def read(self, path: Path) -> Any:

@@ -1,29 +1,28 @@
-"""A training set on the disk: a folder of files of equal numbers of simulations, and what they were made from."""
+"""A training set on the disk: a folder of files of equal numbers of simulations, and what they were made from.
+
+The files are HDF5 (and netCDF-4) or Zarr stores (format 3), with named dimensions and coordinates for xarray. Each cube
+is a chunk with a checksum.
+"""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
 
-from rubix_like.arguments import named_arguments
+from rubix_like.arguments import expect_fields, named_arguments
+from rubix_like.cube.files.zarr_cube import WAVE, consolidate, import_zarr
 from rubix_like.errors import ConfigError, expect_path
-from rubix_like.inference.simulation.shards import (
-    HDF5,
-    LAYOUT,
-    ZARR,
-    SetDescription,
-    ShardFormat,
-    Simulations,
-    checked_simulations,
-    join_simulations,
-    kept_cubes,
-)
+from rubix_like.inference.described_trees import add_dataset, name_axes, numbers_of
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import (
+    FOLDER_SUFFIX,
     check_writable,
     date_words,
     files_of_others,
@@ -33,14 +32,269 @@ from rubix_like.runtime.files.outputs import (
     replacing,
 )
 from rubix_like.runtime.files.writers import CREATOR, SET_FILE, SIMULATIONS, sets_in
+from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import counted, format_bytes, reason_of
 
-_LARGEST_MANIFEST = 10**7
-_MOST_FILES = 10**7
+Cubes = Float[Array | ndarray, "simulation y x wave"]
 
-FORMATS: Mapping[str, ShardFormat] = {"hdf5": HDF5, "zarr": ZARR}
+
+@dataclass(frozen=True, eq=False)
+class Simulations:
+    """Cubes of random parameters, beside the parameters; every array has the axis simulation first.
+
+    | field | shape | |
+    |---|---|---|
+    | number | (simulation,) | of each in its set, from 0 |
+    | parameters | name: (simulation, ...) | in the units of `units` |
+    | units | name: text | empty: a number |
+    | galaxy | (simulation,) | which of several galaxies each shows; 0 where there is one |
+    | flux | (simulation, y, x, wave) or None | 1e-20 erg/s/cm2/Angstrom, with noise if the run has any |
+    | variance | (simulation, y, x, wave) or None | of the noise, the square of that unit |
+    | truth | (simulation, y, x, wave) or None | flux without noise (`noise.keep_truth`) |
+    | wavelength | (wave,) | Angstrom, centres of the bins, in the instrument's medium |
+    | mask | (y, x, wave) | the same for all; bits as in `Cube.mask` |
+    | x, y | (x,), (y,) or None | arcsec, centres of the spaxels; None: from a file of version 0.4 or older |
+
+    `flux` is None where the cubes went to a sink or into files. What a sink gets are arrays on the devices. `n_kept`:
+    how many of them were in the files already, before the call.
+    """
+
+    number: Int[ndarray, " simulation"]
+    parameters: Mapping[str, Float[ndarray, "simulation ..."]]
+    units: Mapping[str, str]
+    galaxy: Int[ndarray, " simulation"]
+    wavelength: Float[ndarray, " wave"]
+    mask: Int[ndarray, "y x wave"]
+    flux: Cubes | None = None
+    variance: Cubes | None = None
+    truth: Cubes | None = None
+    n_kept: int = 0
+    x: Float[ndarray, " x"] | None = None
+    y: Float[ndarray, " y"] | None = None
+
+    def __post_init__(self) -> None:
+        expect_fields(self)
+
+    def __len__(self) -> int:
+        """How many simulations there are."""
+        return len(self.number)
+
+    def table(self) -> Float[ndarray, "simulation value"]:
+        """All parameters as columns, in the order of `labels`."""
+        rows = [np.asarray(values).reshape(len(self), -1) for values in self.parameters.values()]
+        return np.concatenate(rows, axis=1)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each column of `table`: that of the parameter, with an index where it has several values."""
+        shapes = {name: np.shape(values)[1:] for name, values in self.parameters.items()}
+        return tuple(
+            f"{name}[{','.join(map(str, index))}]" if index else name
+            for name, shape in shapes.items()
+            for index in np.ndindex(shape)
+        )
+
+    def without_cubes(self) -> "Simulations":
+        """Numbers and parameters alone."""
+        return replace(self, flux=None, variance=None, truth=None)
+
+    def __repr__(self) -> str:
+        """How many there are, of what size, and what was random."""
+        size = " x ".join(map(str, self.mask.shape))
+        cubes = "" if self.flux is None else f" with cubes of {size} (y, x, wave)"
+        return f"Simulations({counted(len(self), 'simulation')}{cubes}; random: {', '.join(self.labels)})"
+
+
+def join_simulations(parts: Sequence[Simulations]) -> Simulations:
+    """Parts of one set as one, on the host."""
+
+    def together(name: str) -> ndarray | None:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else np.concatenate([np.asarray(array) for array in arrays])
+
+    first = parts[0]
+    arrays: dict[str, Any] = {name: together(name) for name in (*_NUMBERS, *CUBES)}
+    values = {name: np.concatenate([part.parameters[name] for part in parts]) for name in first.parameters}
+    return replace(first, parameters=values, n_kept=0, **arrays)
+
+
+_LAYOUT = 1
+"""Version of what is in the files."""
+
+_AXES = ("simulation", "y", "x", WAVE)
+_FLUX = "1e-20 erg s-1 cm-2 Angstrom-1"
+_BITS = "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector"
+CUBES: dict[str, tuple[str, str]] = {
+    "flux": (_FLUX, "flux of each spaxel per Angstrom: simulation, y, x, wave"),
+    "variance": ("1e-40 erg2 s-2 cm-4 Angstrom-2", "variance of the flux: simulation, y, x, wave"),
+    "truth": (_FLUX, "flux without its noise: simulation, y, x, wave"),
+}
+"""Name of an array with a cube for each simulation -> its unit and meaning."""
+
+_NUMBERS: dict[str, str] = {
+    "number": "number of each simulation in the set, from 0",
+    "galaxy": "which of several galaxies each shows",
+}
+_COORDINATES: dict[str, tuple[str, str, str]] = {
+    "simulation": ("number", "", _NUMBERS["number"]),
+    "y": ("y", "arcsec", "offset of the rows to the North of the field's centre"),
+    "x": ("x", "arcsec", "offset of the columns to the East of the field's centre"),
+    WAVE: ("wavelength", "Angstrom", "centres of the bins"),
+}
+"""Name of an axis -> the attribute of `Simulations` with its values, their unit and meaning."""
+
+
+@dataclass(frozen=True)
+class ShardFormat:
+    """A format of files of simulations.
+
+    `write(simulations, manifest, path)`; `read(path, rows, cubes)`: those at some places of a file, with or without
+    their cubes, or anything of `UNREADABLE` for a file that is none. `package`: an optional package that all need.
+    """
+
+    suffix: str
+    write: Callable[[Simulations, "Manifest", Path], None]
+    read: Callable[[Path, slice, bool], Simulations]
+    package: str | None = None
+
+
+def _attributes() -> dict[str, Any]:
+    return {
+        "format": SIMULATIONS,
+        "layout": _LAYOUT,
+        "creator": CREATOR,
+        "date": date_words(),
+        "description": "simulated cubes and their random parameters",
+    }
+
+
+def _check_attributes(known: Mapping[str, Any]) -> None:
+    if known.get("format") != SIMULATIONS:
+        raise ValueError(f"its 'format' is {known.get('format')!r}, not {SIMULATIONS!r}")
+    if known.get("layout") != _LAYOUT:
+        raise ValueError(f"its layout is {known.get('layout')!r}, that of another version, not {_LAYOUT!r}")
+
+
+def _cubes_of(simulations: Simulations) -> dict[str, ndarray]:
+    """The cubes that there are, on the host."""
+    cubes = {name: getattr(simulations, name) for name in CUBES}
+    return {name: np.asarray(cube) for name, cube in cubes.items() if cube is not None}
+
+
+Described = tuple[str, ndarray, tuple[str, ...], str, str]
+"""Name, numbers, names of the axes, unit and meaning of an array."""
+
+
+def _arrays(simulations: Simulations, manifest: "Manifest") -> Iterator[Described]:
+    """All arrays of a file but the coordinates."""
+    for name, meaning in _NUMBERS.items():
+        yield name, np.asarray(getattr(simulations, name)), _AXES[:1], "", meaning
+    for name, values in simulations.parameters.items():
+        known = manifest.parameters[name]
+        axes = (_AXES[0], *(f"{name}_{axis}" for axis in range(1, values.ndim)))
+        yield name, values, axes, known["unit"], known["meaning"]
+    yield "mask", simulations.mask, _AXES[1:], "", _BITS
+    for name, cube in _cubes_of(simulations).items():
+        yield name, cube, _AXES, *CUBES[name]
+
+
+def _coordinates(simulations: Simulations) -> Iterator[Described]:
+    """The values along the axes: those that are known."""
+    for axis, (attribute, unit, meaning) in _COORDINATES.items():
+        values = getattr(simulations, attribute)
+        if values is not None:
+            yield axis, values, (axis,), unit, meaning
+
+
+def _write_hdf5(simulations: Simulations, manifest: "Manifest", path: Path) -> None:
+    with writing_hdf5(path) as file:
+        file.attrs.update(_attributes())
+        parameters = file.create_group("parameters", track_order=True)
+        for axis, values, _, unit, meaning in _coordinates(simulations):
+            add_dataset(file, axis, values, meaning, unit)
+            file[axis].make_scale(axis)
+        wavelength = _COORDINATES[WAVE]
+        add_dataset(file, wavelength[0], simulations.wavelength, wavelength[2], wavelength[1], (WAVE,))
+        for name, values, axes, unit, meaning in _arrays(simulations, manifest):
+            options = {"chunks": (1, *values.shape[1:]), "fletcher32": True} if name in CUBES else {}
+            group = parameters if name in simulations.parameters else file
+            add_dataset(group, name, values, meaning, unit, axes, **options)
+        file["config"] = manifest.config
+        name_axes(file)
+
+
+def _read_hdf5(path: Path, rows: slice, cubes: bool) -> Simulations:
+    with opened_hdf5(path) as opened:
+        file: Any = opened
+        _check_attributes(file.attrs)
+        arrays: dict[str, Any] = {name: numbers_of(file[name])[rows] for name in _NUMBERS}
+        arrays |= {name: numbers_of(file[name]) for name in ("wavelength", "mask")}
+        arrays |= {name: numbers_of(file[name]) for name in ("x", "y") if name in file}
+        for name in CUBES:
+            if not (cubes and name in file):
+                continue
+            if not file[name].fletcher32:
+                raise ValueError(
+                    f"{name}: has no checksum (fletcher32), with which every cube is written, so another program"
+                    " replaced it; simulate again, or repack the file with checksums (h5repack -f FLET)"
+                )
+            arrays[name] = np.asarray(file[name][rows])
+        return Simulations(
+            **arrays,
+            parameters={name: numbers_of(values)[rows] for name, values in file["parameters"].items()},
+            units={name: str(values.attrs["unit"]) for name, values in file["parameters"].items()},
+        )
+
+
+def _write_zarr(simulations: Simulations, manifest: "Manifest", path: Path) -> None:
+    zarr = import_zarr(_ZARR_PURPOSE)
+    path.unlink(missing_ok=True)  # an empty file that keeps the name
+    known = {"config": manifest.config, "parameters": list(simulations.parameters), ALL_STORED: True}
+    group = zarr.create_group(path, zarr_format=3, attributes=_attributes() | known)
+    for name, values, axes, unit, meaning in (*_coordinates(simulations), *_arrays(simulations, manifest)):
+        chunks = (1, *values.shape[1:]) if name in CUBES else values.shape
+        array = group.create_array(
+            name,
+            shape=values.shape,
+            dtype=values.dtype,
+            dimension_names=axes,
+            attributes={"units": unit, "long_name": meaning},
+            compressors=(zarr.codecs.Crc32cCodec(),),
+            fill_value=0,
+            config={"write_empty_chunks": True},  # a chunk that is missing is lost
+            chunks=chunks,
+            shards=values.shape if name in CUBES else None,
+        )
+        array[...] = values
+    consolidate(group)
+
+
+def _read_zarr(path: Path, rows: slice, cubes: bool) -> Simulations:
+    check_store(path, (*CUBES, WAVE))
+    group = import_zarr(_ZARR_PURPOSE).open_group(path, mode="r")
+    _check_attributes(group.attrs)
+    names = [str(name) for name in group.attrs["parameters"]]
+    kept = [name for name in CUBES if cubes and name in group]
+    arrays: dict[str, Any] = {name: np.asarray(group[name][rows]) for name in (*_NUMBERS, *kept)}
+    arrays |= {name: np.asarray(group[name][...]) for name in ("mask", "x", "y") if name in group}
+    return Simulations(
+        **arrays,
+        parameters={name: np.asarray(group[name][rows]) for name in names},
+        units={name: str(group[name].attrs["units"]) for name in names},
+        wavelength=np.asarray(group[WAVE][...]),
+    )
+
+
+_ZARR_PURPOSE = "simulate.files: zarr"
+
+FORMATS: Mapping[str, ShardFormat] = {
+    "hdf5": ShardFormat(".h5", _write_hdf5, _read_hdf5),
+    "zarr": ShardFormat(FOLDER_SUFFIX, _write_zarr, _read_zarr, package="zarr"),
+}
 """What `simulate.files` can be."""
+
+_LARGEST_MANIFEST, _MOST_FILES = 10**7, 10**7
 
 
 @dataclass(frozen=True)
@@ -75,7 +329,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write it into its folder, whole or not at all."""
-        known = {"format": SIMULATIONS, "layout": LAYOUT, "creator": CREATOR, "date": date_words()}
+        known = {name: word for name, word in _attributes().items() if name != "description"}
         with replacing(folder / SET_FILE) as temporary:
             temporary.write_text(json.dumps(known | vars(self), indent=1), encoding="utf-8")
 
@@ -91,8 +345,7 @@ class Manifest:
             if path.stat().st_size > _LARGEST_MANIFEST:
                 raise ValueError("it is larger than any that is written")
             found = json.loads(path.read_text(encoding="utf-8"))
-            if found["format"] != SIMULATIONS or found["layout"] != LAYOUT:
-                raise ValueError(f"its layout is {found['layout']!r} of {found['format']!r}, that of another version")
+            _check_attributes(found)
             named = {name: found[name] for name in Manifest.__annotations__ if name != "files" or name in found}
             manifest = Manifest(**named)
             if manifest.files not in FORMATS:
@@ -102,7 +355,7 @@ class Manifest:
             if manifest.n_file > _MOST_FILES:
                 raise ValueError(f"it states {manifest.n_file} files, more than {_MOST_FILES}")
             units = [parameter["unit"] for parameter in manifest.parameters.values()]
-            if not all(isinstance(own, str) for own in (*units, *manifest.fingerprint.values())):
+            if not all(isinstance(text, str) for text in (*units, *manifest.fingerprint.values())):
                 raise ValueError("units or fingerprints are no text")
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             raise ValueError(
@@ -201,20 +454,17 @@ def _difference(folder: Path, found: Manifest, manifest: Manifest) -> str | None
 
 def _is_done(folder: Path, manifest: Manifest, number: int) -> bool:
     """Whether a file is there with all its simulations; one that is damaged is made again."""
-    path, (start, stop) = shard_path(folder, number, manifest.files), manifest.ranges(number)
-    if not path.exists():
-        return False
     try:
-        return np.array_equal(FORMATS[manifest.files].numbers(path), np.arange(start, stop))
-    except UNREADABLE:
+        kept = read_shard(shard_path(folder, number, manifest.files), cubes=False)
+    except (FileNotFoundError, ValueError):
         return False
+    return np.array_equal(kept.number, np.arange(*manifest.ranges(number)))
 
 
-def write_shard(made: Simulations, manifest: Manifest, folder: Path, number: int) -> None:
+def write_shard(simulations: Simulations, manifest: Manifest, folder: Path, number: int) -> None:
     """Write the simulations of a file, whole or not at all; OSError with the remedy where they cannot be written."""
-    of_set = SetDescription(manifest.parameters, manifest.config)
     with replacing(shard_path(folder, number, manifest.files)) as temporary:
-        FORMATS[manifest.files].write(made, of_set, temporary)
+        FORMATS[manifest.files].write(simulations, manifest, temporary)
 
 
 def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bool = True) -> Simulations:
@@ -224,9 +474,9 @@ def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bo
     """
     if not path.exists():
         raise FileNotFoundError(f"no such simulations: {path}; check the path (simulate.output)")
-    chosen = ZARR if path.name.endswith(ZARR.suffix) else HDF5
+    kind = "zarr" if path.name.endswith(FORMATS["zarr"].suffix) else "hdf5"
     try:
-        return checked_simulations(chosen.read(path, slice(start, stop), cubes))
+        return _checked(FORMATS[kind].read(path, slice(start, stop), cubes))
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete file of simulations ({reason_of(error)}); expected one written by "
@@ -234,7 +484,27 @@ def read_shard(path: Path, start: int = 0, stop: int | None = None, *, cubes: bo
         ) from error
 
 
-def missing_files(folder: Path, manifest: Manifest) -> list[int]:
+def _checked(simulations: Simulations) -> Simulations:
+    """Raise ValueError where the arrays are not of the same simulations, or are no numbers."""
+    count = len(simulations.number)
+    shape = (count, *simulations.mask.shape)
+    for name, values in simulations.parameters.items():
+        if values.shape[:1] != (count,) or values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise ValueError(
+                f"parameters, {name}: expected {count} finite values, got {values.dtype} of {values.shape}"
+            )
+    for name, cube in _cubes_of(simulations).items():
+        if cube.shape != shape or cube.dtype.kind != "f":
+            raise ValueError(f"{name}: expected numbers of shape {shape}, got {cube.dtype} of {cube.shape}")
+    wave = simulations.wavelength
+    if simulations.galaxy.shape != (count,) or wave.shape != shape[3:]:
+        raise ValueError("galaxy, wavelength: expected as many as there are simulations and bins, got others")
+    if not (np.isfinite(wave).all() and (wave > 0).all() and (np.diff(wave) > 0).all()):
+        raise ValueError("wavelength: expected finite positive values in increasing order, got others")
+    return simulations
+
+
+def _missing(folder: Path, manifest: Manifest) -> list[int]:
     """The numbers of the files of a set that are not there; of those that are, nothing is read."""
     return [number for number in range(manifest.n_file) if not shard_path(folder, number, manifest.files).exists()]
 
@@ -252,7 +522,7 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
     if not 0 <= start < last <= manifest.n:
         raise ValueError(f"{folder}: expected 0 <= start < stop <= {manifest.n}, got {start} and {last}")
     first_file, last_file = start // manifest.shard, (last - 1) // manifest.shard
-    missing = [number for number in missing_files(folder, manifest) if first_file <= number <= last_file]
+    missing = [number for number in _missing(folder, manifest) if first_file <= number <= last_file]
     if missing:
         raise ValueError(
             f"{folder}: expected all of {counted(manifest.n_file, 'file')}, got none for number {missing[0]} and "
@@ -263,29 +533,29 @@ def load_simulations(folder: str | Path, start: int = 0, stop: int | None = None
         begin_at, end_at = manifest.ranges(number)
         path = shard_path(folder, number, manifest.files)
         parts.append(read_shard(path, max(start - begin_at, 0), min(last, end_at) - begin_at, cubes=cubes))
-    made = join_simulations(parts)
-    if not np.array_equal(made.number, np.arange(start, last)):
+    found = join_simulations(parts)
+    if not np.array_equal(found.number, np.arange(start, last)):
         raise ValueError(f"{folder}: expected simulations {start} to {last - 1}, got others; make them again")
-    return replace(made, parameters={name: made.parameters[name] for name in manifest.parameters})
+    return replace(found, parameters={name: found.parameters[name] for name in manifest.parameters})
 
 
 def describe_set(folder: Path) -> dict[str, str]:
     """The contents of a folder, by name and in words: how many simulations, of what shape, their parameters with ranges
     and priors, its files. Raises ValueError for a damaged one."""
     manifest = Manifest.read(folder)
-    missing = set(missing_files(folder, manifest))
-    made = [number for number in range(manifest.n_file) if number not in missing]
-    paths = [shard_path(folder, number, manifest.files) for number in made]
-    n_made = sum(stop - start for start, stop in map(manifest.ranges, made))
+    missing = set(_missing(folder, manifest))
+    complete = [number for number in range(manifest.n_file) if number not in missing]
+    paths = [shard_path(folder, number, manifest.files) for number in complete]
+    count = sum(stop - start for start, stop in map(manifest.ranges, complete))
     left = f" of {manifest.n}; the same command makes the others" if missing else ""
     size = format_bytes(sum(output_bytes(path) or 0 for path in paths))
-    found = {"simulations": f"{n_made}{left}", "seed": manifest.fingerprint.get("seed", "")}
-    if made:
+    found = {"simulations": f"{count}{left}", "seed": manifest.fingerprint.get("seed", "")}
+    if paths:
         first = read_shard(paths[0], 0, 1)
         shape = " x ".join(map(str, first.mask.shape))
-        found["cubes"] = f"{shape} (y, x, wavelength): {', '.join(kept_cubes(first))}"
+        found["cubes"] = f"{shape} (y, x, wavelength): {', '.join(_cubes_of(first))}"
         found["wavelengths"] = f"{first.wavelength[0]:.6g} to {first.wavelength[-1]:.6g} Angstrom"
-    drawn = join_simulations([read_shard(path, cubes=False) for path in paths]) if made else None
+    drawn = join_simulations([read_shard(path, cubes=False) for path in paths]) if paths else None
     for name, parameter in manifest.parameters.items():
         prior = "given draws"
         if parameter["prior"] is not None:

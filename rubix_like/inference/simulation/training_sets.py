@@ -56,8 +56,15 @@ from rubix_like.inference.simulation.parameter_draws import (
     words_for,
 )
 from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
-from rubix_like.inference.simulation.shards import Simulations, join_simulations
-from rubix_like.inference.simulation.simulation_files import Manifest, make_folder_of_sets, open_folder, write_shard
+from rubix_like.inference.simulation.simulation_files import (
+    CUBES,
+    Manifest,
+    Simulations,
+    join_simulations,
+    make_folder_of_sets,
+    open_folder,
+    write_shard,
+)
 from rubix_like.runtime.arrays_on_disk import key_of
 from rubix_like.runtime.compiled_programs import held
 from rubix_like.runtime.memory import available_memory, check_memory, memory_need
@@ -256,6 +263,7 @@ class PlannedSimulations:
     def described(self, start: int, stop: int) -> Simulations:
         """Numbers and parameters, without cubes."""
         frame, source, number = self.model.pipeline.frame, self.model.forward.source, np.arange(start, stop)
+        x, y = frame.footprint.centres()
         return Simulations(
             number=number,
             parameters=self.draws.drawn(start, stop),
@@ -263,6 +271,8 @@ class PlannedSimulations:
             galaxy=number % (source.n_galaxy if isinstance(source, GalaxiesInTurn) else 1),
             wavelength=frame.bins.wavelength,
             mask=np.asarray(frame.mask()),
+            x=x,
+            y=y,
         )
 
     def words(self, n_new: int, n_kept: int = 0) -> str:
@@ -557,7 +567,7 @@ def _joined(
 
 def _fetched(made: Simulations) -> Simulations:
     """With cubes on the host."""
-    cubes = {name: getattr(made, name) for name in ("flux", "variance", "truth")}
+    cubes = {name: getattr(made, name) for name in CUBES}
     return replace(made, **{name: None if cube is None else np.asarray(cube) for name, cube in cubes.items()})
 
 
