@@ -23,7 +23,7 @@ from rubix_like.runtime.notes import Note, as_notes, tagged, tags_of
 from rubix_like.runtime.words import reason_of
 
 Fingerprint = Mapping[str, str]
-"""What a fit is made of, in words -> something that is different where that is."""
+"""A part of a fit, in words -> something that differs where that part does."""
 
 SECONDS: float = 1.0
 """Between two checkpoints, at least, except at the end of a start."""

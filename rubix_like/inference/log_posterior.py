@@ -154,8 +154,8 @@ class LogPosterior:
                 "flux and sigma for NaN, and the mask of the first data"
             )
         leaves = (jnp.where(used, data, 0), jnp.where(used, weight, 0))
-        changed = eqx.tree_at(lambda own: (own.likelihood.flux, own.likelihood.inverse_sigma), self._posterior, leaves)
-        return LogPosterior(replace(self.problem, posterior=changed))
+        likelihood = eqx.tree_at(lambda old: (old.flux, old.inverse_sigma), likelihood, leaves)
+        return LogPosterior(replace(self.problem, posterior=replace(self._posterior, likelihood=likelihood)))
 
     def _check_only_data(self, likelihood: Likelihood, flux: tuple[int, ...], sigma: tuple[int, ...]) -> None:
         """Raise an error unless arrays of these shapes can take the place of the data."""
@@ -236,7 +236,7 @@ class LogPosterior:
     def _numbers(self, x: Any, as_array: Callable[..., Any]) -> Any:
         """An array of floats; raises ValueError for what is none, such as values by name, units and masks."""
         try:
-            plain = jax.tree.map(lambda own: plain_numbers(own, "", "x"), x)
+            plain = jax.tree.map(lambda leaf: plain_numbers(leaf, "", "x"), x)
             return as_array(plain, jax.dtypes.canonicalize_dtype(float))
         except (TypeError, ValueError) as error:
             raise ValueError(

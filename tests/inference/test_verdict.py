@@ -18,7 +18,7 @@ from rubix_like import fit, load_config, log_posterior, run
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.misfit import HALVES, Region, halves_of, measure_misfit
 from rubix_like.inference.checks.verdict import Verdict, moves_of
-from rubix_like.inference.posterior.posterior import ModelError, normal_equations
+from rubix_like.inference.posterior.posterior import ModelError, group_of, linear_of, models_at, tangents_at
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "fit_real_galaxy.py"
 
@@ -64,9 +64,9 @@ def galaxy():
     return few_stars(60, 0.25)
 
 
-@jax.jit
 def model_at(posterior, latent):
-    return posterior.model(latent)
+    """By the program that a verdict uses, too."""
+    return np.asarray(models_at(posterior, latent).flux)[0]
 
 
 @functools.cache
@@ -74,23 +74,23 @@ def posed(kind="plain"):
     """A problem without data, with an error of 2 % of the mean flux, and the model at the truth."""
     config = load_config(DISC if kind == "disc" else CONFIG, overrides=SETTINGS[kind])
     blank = mock_data((10, 10, 101) if kind == "disc" else SHAPE)
-    own = log_posterior(config, blank, galaxy=None if kind == "disc" else galaxy()).problem
+    problem = log_posterior(config, blank, galaxy=None if kind == "disc" else galaxy()).problem
     truth = DISC["observation"] | DISC["galaxy"] | {"stellar_mass": 1e10, "disc_log_age": 9.6}
     truth = {name: truth[name.partition(".")[2]] for name in DISC["fit"]["free"]} if kind == "disc" else TRUTH
-    latent = own.posterior.free.latent(truth | ({"noise_scale": 1.0} if kind == "scale" else {}))
-    flux = np.asarray(model_at(own.posterior, latent))
-    return own, latent, flux, 0.02 * flux.mean()
+    latent = problem.posterior.free.latent(truth | ({"noise_scale": 1.0} if kind == "scale" else {}))
+    flux = model_at(problem.posterior, latent)
+    return problem, latent, flux, 0.02 * flux.mean()
 
 
 def with_data(kind, flux, model_error=None):
-    own, _, _, sigma = posed(kind)
-    likelihood = dataclasses.replace(
-        own.posterior.likelihood,
-        flux=jnp.asarray(flux),
-        inverse_sigma=jnp.full(flux.shape, 1 / sigma),
-        model_error=model_error,
-    )
-    return dataclasses.replace(own, posterior=dataclasses.replace(own.posterior, likelihood=likelihood))
+    problem, _, _, sigma = posed(kind)
+    changes = {"flux": jnp.asarray(flux), "inverse_sigma": jnp.full(flux.shape, 1 / sigma), "model_error": model_error}
+    return with_likelihood(problem, **changes)
+
+
+def with_likelihood(problem, **changes):
+    likelihood = dataclasses.replace(problem.posterior.likelihood, **changes)
+    return dataclasses.replace(problem, posterior=dataclasses.replace(problem.posterior, likelihood=likelihood))
 
 
 def noisy(kind, number, size=1.0):
@@ -99,38 +99,39 @@ def noisy(kind, number, size=1.0):
     return with_data(kind, flux + size * sigma * np.random.default_rng([3, number]).standard_normal(flux.shape))
 
 
-equations = jax.jit(normal_equations)
-loss_of = jax.jit(lambda posterior, at: posterior.loss(at))
+def linear_at(posterior, latent):
+    """J^T J, J^T r and the loss."""
+    found = linear_of(posterior, group_of(posterior, latent), tangents_at(posterior, latent))
+    return [np.asarray(part)[0] for part in (found.matrix, found.gradient, found.loss)]
 
 
 def best_of(problem, latent, steps=12):
     """By Gauss-Newton steps, halved where they lead up."""
-    at, loss = latent, float(loss_of(problem.posterior, latent))
+    at, (matrix, gradient, loss) = np.asarray(latent), linear_at(problem.posterior, latent)
     for _ in range(steps):
-        matrix, gradient = equations(problem.posterior, at)
-        step = -jnp.linalg.solve(matrix, gradient)
+        step = -np.linalg.solve(matrix, gradient)
+        fall = -step @ gradient
         for half in range(6):
-            trial = at + step * 0.5**half
-            lower = float(loss_of(problem.posterior, trial))
-            if lower < loss:
-                at, loss = trial, lower
+            trial = linear_at(problem.posterior, at + step * 0.5**half)
+            if trial[2] < loss:
+                at, (matrix, gradient, loss) = at + step * 0.5**half, trial
                 break
-        if float(-step @ gradient) < 1e-4:
+        if fall < 1e-4:
             break
     return at
 
 
 def judged(problem, kind="plain"):
-    return describe_best(problem, np.asarray(best_of(problem, posed(kind)[1]))).verdict
+    return describe_best(problem, best_of(problem, posed(kind)[1])).verdict
 
 
 def dense(kind):
     """Derivatives (voxels x latents and coefficients) of the residuals by differences and from the formula, in units
     of sigma, and the covariance 1 - G (G^T G + 1)^-1 G^T of the residuals of a fit."""
-    own, latent, flux, sigma = posed(kind)
+    problem, latent, flux, sigma = posed(kind)
     columns = []
     for unit in np.eye(len(latent)) * 1e-4:
-        above, below = (np.asarray(model_at(own.posterior, latent + way * unit)) for way in (1, -1))
+        above, below = (model_at(problem.posterior, latent + way * unit) for way in (1, -1))
         columns.append((above - below).ravel() / 2e-4 / sigma)
     if kind == "polynomial":
         basis = np.polynomial.legendre.legvander(np.linspace(-1, 1, SHAPE[2]), 3)[:, 1:]
@@ -156,8 +157,7 @@ def forms(light):
     for name, groups in (("spaxels", index.reshape(25, 31)), ("bins", index.reshape(25, 31).T)):
         weights = np.zeros((len(groups), N_VOXEL))
         for row, members in zip(weights, groups, strict=True):
-            own = light.ravel()[members]
-            row[members] = own / max(np.linalg.norm(own), 1e-300)
+            row[members] = light.ravel()[members] / max(np.linalg.norm(light.ravel()[members]), 1e-300)
         found[name] = weights.T @ weights
     return found
 
@@ -166,7 +166,7 @@ def sums_of(residue):
     """By the names of the matrices."""
     found = {name: getattr(residue, name) for name in ("chi_square", "spaxels", "bins")}
     return found | {
-        f"neighbours {axis}": jax.tree.map(lambda own, axis=axis: own[axis], residue.neighbours) for axis in range(3)
+        f"neighbours {axis}": jax.tree.map(lambda sums, axis=axis: sums[axis], residue.neighbours) for axis in range(3)
     }
 
 
@@ -212,8 +212,8 @@ def test_smooth_tests_are_those_of_dense_matrices(kind):
     _, covariance = dense(kind)
     legendre = np.polynomial.legendre.legvander
     square = np.sum(light**2, axis=2)
-    rank = np.array([square[square <= own].sum() for own in square.ravel()]) / square.sum()
-    y, x = (np.linspace(-1, 1, 5)[own] for own in np.indices((5, 5)))
+    rank = np.array([square[square <= least].sum() for least in square.ravel()]) / square.sum()
+    y, x = (np.linspace(-1, 1, 5)[index] for index in np.indices((5, 5)))
     maps = [*legendre(2 * rank - 1, 3).T.reshape(4, 5, 5), x, y, x**2, x * y, y**2]
     factors = {"smooth spectrum of the light": legendre(np.linspace(-1, 1, 31), 7).T[:, None, None]}
     factors["smooth map of the light"] = np.stack(maps)[..., None]
@@ -232,11 +232,11 @@ def test_a_part_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
     coefficients, by dense matrices."""
     problem = noisy(kind, 0)
     latent = best_of(problem, posed(kind)[1])
-    found = describe_best(problem, np.asarray(latent))
+    found = describe_best(problem, latent)
     regions = [Region("a range", np.zeros(SHAPE)), Region("a corner", np.zeros(SHAPE))]
     regions[0].voxels[:, :, 7:15] = regions[1].voxels[:2, :3] = 1
     residue, light = measured(problem, latent, np.asarray(found.evaluated.flux), regions)
-    moves = moves_of(residue, np.asarray(latent))
+    moves = moves_of(residue, latent)
     halves = halves_of(light)
     assert len(halves.masks) == 2 * len(HALVES) == len(moves.step) - len(regions)
     assert moves.words[-3:] == ("with the redder half of the data alone", "without a range", "without a corner")
@@ -245,8 +245,8 @@ def test_a_part_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
     begin = np.concatenate([posed(kind)[1], np.zeros(design.shape[1] - 2)])
 
     def best(weight):
-        own = design * weight[:, None]
-        return np.linalg.solve(own.T @ design + np.eye(design.shape[1]), own.T @ data - begin)[:2]
+        weighted = (design * weight[:, None]).T
+        return np.linalg.solve(weighted @ design + np.eye(design.shape[1]), weighted @ data - begin)[:2]
 
     for number, weight in enumerate([*halves.masks, *(1 - region.voxels for region in regions)]):
         expected = best(weight.ravel()) - best(np.ones(N_VOXEL))
@@ -255,14 +255,15 @@ def test_a_part_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
 
 
 def test_it_is_silent_where_the_model_is_true():
-    """Of 120 mocks none has a misfit of p < 1e-3 by more than chance; the probability of each test is uniform."""
-    found = [judged(noisy("plain", number)) for number in range(120)]
-    assert sum(own.misfit for own in found) <= 1
+    """Of 80 mocks none has a misfit of p < 1e-3 by more than chance; the probability of each test is uniform."""
+    found = [judged(noisy("plain", number)) for number in range(80)]
+    good = [verdict for verdict in found if not verdict.misfit]
+    assert len(good) >= 79
     for name in found[0].tests:
         side = "greater" if "a range of bins" in name else "two-sided"  # those are cautious
-        p = [own.tests[name] for own in found]
+        p = [verdict.tests[name] for verdict in found]
         assert scipy.stats.kstest(p, "uniform", alternative=side).pvalue > 1e-3, name
-    assert all(own.sentence.startswith("Verdict: the model describes the data") for own in found if not own.misfit)
+    assert all(verdict.sentence.startswith("Verdict: the model describes the data") for verdict in good)
 
 
 @pytest.mark.slow
@@ -270,16 +271,15 @@ def test_it_is_silent_where_the_model_is_true():
 def test_it_is_silent_where_continua_or_the_noise_are_free(kind):
     """With errors that are half of the noise where their scale is free."""
     found = [judged(noisy(kind, number, 2.0 if kind == "scale" else 1.0), kind) for number in range(20)]
-    assert not any(own.misfit for own in found)
-    assert min(min(own.tests.values()) for own in found) > 1e-4
+    assert not any(verdict.misfit for verdict in found)
+    assert min(min(verdict.tests.values()) for verdict in found) > 1e-4
 
 
 def wrong_stars(**changed):
     """The model at the truth of other stars than those that are fitted."""
-    own = posed()[0]
-    stars = dataclasses.replace(own.posterior.forward.source.held.stars, **changed)
-    other = eqx.tree_at(lambda p: p.forward.source.held.stars, own.posterior, stars)
-    return np.asarray(model_at(other, posed()[1]))
+    posterior = posed()[0].posterior
+    stars = dataclasses.replace(posterior.forward.source.held.stars, **changed)
+    return model_at(eqx.tree_at(lambda p: p.forward.source.held.stars, posterior, stars), posed()[1])
 
 
 def wrong(case):
@@ -322,14 +322,13 @@ def test_a_place_on_which_the_values_hang_is_found_and_left_out(first):
     noise = np.random.default_rng([3, 0]).standard_normal(flux.shape)
     problem = with_data("disc", flux + sigma * (noise + 0.5 * place))
     best = best_of(problem, latent)
-    found = describe_best(problem, np.asarray(best))
+    found = describe_best(problem, best)
     low, high = re.search(r"; without (\d+) to (\d+) Angstrom a value moves by ", found.verdict.sentence).groups()
-    likelihood = problem.posterior.likelihood
     used = (5000 + 10 * np.arange(101) < int(low)) | (5000 + 10 * np.arange(101) > int(high))
     assert np.mean(used != place) > 0.95
-    others = dataclasses.replace(likelihood, inverse_sigma=jnp.asarray(np.asarray(likelihood.inverse_sigma) * used))
-    alone = dataclasses.replace(problem, posterior=dataclasses.replace(problem.posterior, likelihood=others))
-    moved = np.abs(np.asarray(best_of(alone, best) - best)) / found.laplace.sigma
+    inverse_sigma = jnp.asarray(np.asarray(problem.posterior.likelihood.inverse_sigma) * used)
+    alone = with_likelihood(problem, inverse_sigma=inverse_sigma)
+    moved = np.abs(best_of(alone, best) - best) / found.laplace.sigma
     assert found.verdict.moved.max() == pytest.approx(moved.max(), rel=0.35)
     assert found.verdict.moved.max() > 2
     assert (found.verdict.enlarged**2 >= 1 + found.verdict.moved**2).all()
@@ -337,15 +336,15 @@ def test_a_place_on_which_the_values_hang_is_found_and_left_out(first):
 
 
 def test_a_bulge_that_the_model_does_not_have_marks_every_value():
-    own, latent, flux, _ = posed("disc")
-    base = dataclasses.replace(own.posterior.forward.source.base, bulge_fraction=jnp.asarray(0.1))
-    other = np.asarray(model_at(eqx.tree_at(lambda p: p.forward.source.base, own.posterior, base), latent))
+    disc, latent, flux, _ = posed("disc")
+    fraction = jnp.full_like(disc.posterior.forward.source.base.bulge_fraction, 0.1)
+    other = model_at(eqx.tree_at(lambda p: p.forward.source.base.bulge_fraction, disc.posterior, fraction), latent)
     silent = judged(noisy("disc", 5), "disc")
     assert not silent.misfit
     assert not silent.doubtful.any()
     assert (silent.enlarged == 1).all()
     problem = with_data("disc", other + np.asarray(noisy("disc", 5).posterior.likelihood.flux) - flux)
-    found = describe_best(problem, np.asarray(best_of(problem, latent)))
+    found = describe_best(problem, best_of(problem, latent))
     off = np.abs(found.laplace.latent - np.asarray(latent)) / found.laplace.sigma
     assert (off > 3).sum() >= 3
     assert found.verdict.doubtful.all()
@@ -355,14 +354,10 @@ def test_a_bulge_that_the_model_does_not_have_marks_every_value():
 def test_a_free_noise_scale_does_not_hide_a_misfit():
     """At the values that fit best and about the largest scale of its prior, to which chi^2 drives it."""
     problem = wrong("other ages")
-    likelihood = posed("scale")[0].posterior.likelihood
-    likelihood = dataclasses.replace(
-        likelihood, flux=problem.posterior.likelihood.flux, inverse_sigma=problem.posterior.likelihood.inverse_sigma
-    )
-    own = posed("scale")[0]
-    own = dataclasses.replace(own, posterior=dataclasses.replace(own.posterior, likelihood=likelihood))
+    data = problem.posterior.likelihood
+    scaled = with_likelihood(posed("scale")[0], flux=data.flux, inverse_sigma=data.inverse_sigma)
     values = problem.posterior.free.values(best_of(problem, posed()[1])) | {"noise_scale": 2.99}
-    verdict = describe_best(own, np.asarray(own.posterior.free.latent(values))).verdict
+    verdict = describe_best(scaled, np.asarray(scaled.posterior.free.latent(values))).verdict
     assert verdict.scale_free
     assert "chi^2" not in verdict.tests
     assert verdict.misfit
@@ -395,7 +390,7 @@ def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
         mock,
         free={name: example.FREE[name] for name in names},
         starts=1,
-        start={name: own for name, own in example.BY_EYE.items() if name in names},
+        start={name: value for name, value in example.BY_EYE.items() if name in names},
         optimiser={"steps": 12, "tolerance": 1.0},
         discreteness=None,
     )
@@ -410,11 +405,11 @@ def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
 
 def test_without_room_for_derivatives_halves_are_not_compared(monkeypatch):
     """Silent on the model, and not on another: the tests assume the least favourable following of the noise."""
-    own = noisy("plain", 1)
-    latent = np.asarray(best_of(own, posed()[1]))
-    with_derivatives = describe_best(own, latent)
+    problem = noisy("plain", 1)
+    latent = best_of(problem, posed()[1])
+    with_derivatives = describe_best(problem, latent)
     monkeypatch.setattr("rubix_like.inference.best_fit._COPIES", 10**12)
-    found = describe_best(own, latent)
+    found = describe_best(problem, latent)
     assert set(found.verdict.tests) == {name for name in with_derivatives.verdict.tests if "half" not in name}
     assert not found.verdict.misfit
     np.testing.assert_allclose(found.laplace.covariance, with_derivatives.laplace.covariance, rtol=1e-9)
@@ -440,19 +435,10 @@ BAD = {"chi^2": 0.0, "runs along x": 1e-5}
             "the model does not describe the data (chi^2/dof 16.84, p 1e-05 by chi^2); the errors of all values hold "
             "for this model only",
         ),
-        *(
-            (
-                (1e-5, BAD, 0.5, 16.84, False, [0.0, 0.0, 0.0], where),
-                f"the model does not describe the data (chi^2/dof 16.84, p 1e-05 by chi^2){words}; the errors of all "
-                f"values hold for this model only",
-            )
-            for where, words in [
-                (
-                    "in the spaxel 2 arcsec West of the centre",
-                    ", most of all in the spaxel 2 arcsec West of the centre",
-                ),
-                ("", ""),
-            ]
+        (
+            (1e-5, BAD, 0.5, 16.84, False, [0.0, 0.0, 0.0], "in the spaxel 2 arcsec West of the centre"),
+            "the model does not describe the data (chi^2/dof 16.84, p 1e-05 by chi^2), most of all in the spaxel "
+            "2 arcsec West of the centre; the errors of all values hold for this model only",
         ),
         (
             (0.0, {"runs along x": 0.0}, 0.5, 1.01, True, [0.2, 0.0, 4.0]),

@@ -101,7 +101,7 @@ _NOTHING = 1e-10
 """Part of the square of a shape, below which there is nothing of it but rounding."""
 
 SHAPES: tuple[str, ...] = ("velocities", "line widths")
-"""What the first and the second derivative of a spectrum along wavelength stand for."""
+"""Names of the first and the second derivative of a spectrum along wavelength, by what changes it so."""
 
 Voxels = Float[ndarray, "y x wave"]
 Vectors = Float[ndarray, "vector y x wave"]
@@ -160,7 +160,7 @@ class ResidualStatistics(NamedTuple):
 
 
 Tests = Callable[[Any, Any, Any, Any, Any, Any], ResidualStatistics]
-"""What makes the sums, as `sums_of_tests` does."""
+"""A function that makes the sums, as `sums_of_tests` does."""
 
 Locate = Callable[[ResidualStatistics], Sequence[Region]]
 """A function that finds regions to leave out."""
@@ -528,8 +528,8 @@ def _along(
 
 
 def with_others(sums: TestSum, products: Float[ndarray, "draw draw"], identity: Float[ndarray, "draw draw"]) -> TestSum:
-    """With what particle noise adds: `products` = U^T K U, `identity` = U^T U, not less than U^T K^2 U; its own error,
-    that of a mean over the draws, is in the variance."""
+    """The sums with what particle noise adds: `products` = U^T K U, `identity` = U^T U, not less than U^T K^2 U; its
+    error, that of a mean over the draws, is in the variance."""
     count = max(products.shape[0], 1)
     diagonal = np.diagonal(products)
     mean = np.sum(diagonal) / count

@@ -80,7 +80,7 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[Note, 
         inverse_sigma = np.asarray(posterior.likelihood.inverse_sigma)
         if np.max(model * inverse_sigma) < LEAST_EFFECT:
             fitted = inverse_sigma > 0
-            seen = (
+            facts = (
                 f"a median error of {np.median(1 / inverse_sigma[fitted]):.3g} beside a brightest voxel of the model "
                 f"of {model[fitted].max():.3g} (1e-20 erg/s/cm2/Angstrom)"
             )
@@ -89,11 +89,12 @@ def check_effects(posterior: Posterior, report: Report = silent) -> tuple[Note, 
             if no_masses:
                 raise ValueError(
                     f"fit.free.{no_masses[0]}: expected a prior with whose median the model's light is seen, got a "
-                    f"median mass of {medians[no_masses[0]]:.3g} Msun: {seen}; give the mass in Msun, not its logarithm"
+                    f"median mass of {medians[no_masses[0]]:.3g} Msun: {facts}; give the mass in Msun, not its "
+                    f"logarithm"
                 )
             raise ValueError(
-                f"the data: expected errors that let the model's light be seen, got {seen}; check the unit of the data "
-                f"(of a file: fit.data_units; in Python: flux and variance with their units) or of fit.sigma"
+                f"the data: expected errors that let the model's light be seen, got {facts}; check the unit of the "
+                f"data (of a file: fit.data_units; in Python: flux and variance with their units) or of fit.sigma"
             )
     notes, sources = [], posterior.forward.main.tables.paint
     for parameter, without in zip(free.parameters, free.split(dead).values(), strict=True):
@@ -313,8 +314,8 @@ def notes_on_search(
         for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
     ]
     others = other_optima(free, starts, best, laplace)
-    told = np.isin(np.arange(n_start) + 1, [number for other in others for number in other.starts])
-    worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up & ~told)
+    named = np.isin(np.arange(n_start) + 1, [number for other in others for number in other.starts])
+    worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up & ~named)
     if len(worse):
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(

@@ -164,7 +164,7 @@ def _spaxels_together(
 
 
 def _standing_out(sums: Float[ndarray, "5 *region"]) -> Float[ndarray, "*region"]:
-    """By how many standard deviations regions stand out: the largest of chi^2's excess (Fisher's approximation), the
+    """Standard deviations by which regions stand out: the largest of chi^2's excess (Fisher's approximation), the
     sum of the residuals, and the light that is left."""
     chi_square, expected, plain, of_light, of_square = sums
     with np.errstate(divide="ignore", invalid="ignore"):

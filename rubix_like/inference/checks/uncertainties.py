@@ -117,7 +117,7 @@ class Laplace:
         return np.asarray(self.free.flat(drawn_latents(self.free, self.latent, self.covariance, seed, count)))
 
     def without_effect(self) -> Bool[ndarray, " latent"]:
-        """Which latents the data say nothing of."""
+        """Latents of which the data say nothing."""
         return np.diag(self.information) < _NO_EFFECT
 
 
@@ -202,7 +202,7 @@ _FURTHEST = 9.0
 _SPACING = 0.01
 
 _ROUNDS, _TRAJECTORIES = 4, 12
-"""Of the chains: after each round but the last the steps are chosen anew."""
+"""Numbers of the chains; after each round but the last the steps are chosen anew."""
 
 _STEP, _LEAST_ACCEPTED, _MOST_ACCEPTED = 0.35, 0.7, 0.9
 _QUARTER = 0.5 * np.pi
@@ -236,15 +236,15 @@ def drawn_latents(
 def _bent(
     free: Free, best: Float[ndarray, " latent"], covariance: Float[ndarray, "latent latent"]
 ) -> Bool[ndarray, " latent"]:
-    """Whose maps are bent within the reach of the posterior, and what is correlated with them in the prior."""
-    own = np.asarray(free.own_normals(best))
+    """Latents whose maps are bent within the reach of the posterior, and those correlated with them in the prior."""
+    normals = np.asarray(free.own_normals(best))
     mixing = free.mixing
     sigma = np.sqrt(np.diag(mixing @ covariance @ mixing.T))
-    slope, middle = free.slopes(best), np.asarray(free.flat_of(own))
+    slope, middle = free.slopes(best), np.asarray(free.flat_of(normals))
     found = np.zeros(len(best), bool)
     for side in (-_REACH, -0.5 * _REACH, 0.5 * _REACH, _REACH):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            scaled = (np.asarray(free.flat_of(own + side * sigma)) - middle) / slope
+            scaled = (np.asarray(free.flat_of(normals + side * sigma)) - middle) / slope
         found |= np.abs(scaled - side * sigma) > _BENT * sigma
     found &= slope > 0
     return (np.abs(mixing) + np.abs(mixing.T)) @ found > 0 if free.correlated else found
@@ -255,7 +255,7 @@ class _Target:
     """The density of the bent latents alone.
 
     `table`: cubic pieces (power, piece, bent) of u by the values' own normal variables, from `-reach` on; `mixing`:
-    own = mixing x; `unmixing`: its inverse; `of_data`: K, the rest being integrated over; `half`: of the
+    these = mixing x; `unmixing`: its inverse; `of_data`: K, the rest being integrated over; `half`: of the
     approximation's covariance.
     """
 
@@ -275,11 +275,11 @@ class _Target:
         covariance: Float[ndarray, "latent latent"],
         bent: Bool[ndarray, " latent"],
     ) -> "_Target":
-        own, inner = np.asarray(free.own_normals(best)), covariance[np.ix_(bent, bent)]
-        reach = float(max(_FURTHEST, np.abs(own).max() + 1))
+        normals, inner = np.asarray(free.own_normals(best)), covariance[np.ix_(bent, bent)]
+        reach = float(max(_FURTHEST, np.abs(normals).max() + 1))
         grid = np.linspace(-reach, reach, round(2 * reach / _SPACING) + 1)
         values = np.asarray(free.flat_of(np.tile(grid[:, None], len(best))))[:, bent]
-        middle, slope = np.asarray(free.flat_of(own))[bent], free.slopes(best)[bent]
+        middle, slope = np.asarray(free.flat_of(normals))[bent], free.slopes(best)[bent]
         eigenvalues, axes = np.linalg.eigh(np.linalg.inv(inner) - np.eye(len(inner)))
         mixing = free.mixing[np.ix_(bent, bent)]
         return cls(
@@ -496,7 +496,7 @@ EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
 
 FAR: float = 3.0
-"""The same of a prior without limits, or that fades away towards one: 0.3 % of it lies there."""
+"""|latent| in place of `EDGE` for a prior without limits, or that fades away towards one: 0.3 % of it lies there."""
 
 LIMIT: float = 0.95
 """Probability of a limit where none is asked for."""
@@ -634,7 +634,7 @@ def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"]
 
 
 def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edge"]:
-    """Which latents are at an edge (`edges_from`), where the prior has a limit on that side.
+    """Latents at an edge (`edges_from`) where the prior has a limit.
 
     The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
     """

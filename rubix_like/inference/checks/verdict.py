@@ -62,7 +62,7 @@ class Scatter:
 
 
 Places = int | Sequence[int] | None
-"""Of the noise scale and of the likelihood's parameters among the latents; None where they are not free."""
+"""Indices of the noise scale and of the likelihood's parameters among the latents; None where they are not free."""
 
 FEWEST: int = 20
 """The least number of pairs, spaxels or bins for a test."""
@@ -71,7 +71,7 @@ SIGNIFICANT: float = 1e-3
 """Probability of the residuals, if the model is true, below which there is a misfit."""
 
 _KNOWN = 1e-2
-"""Of a combination of latents p (1 - p), p the part of its information in a half, from which on halves are compared."""
+"""Least p (1 - p) of a combination of latents for halves to be compared, p the part of its information in a half."""
 
 _BEYOND_NOISE = 3.0
 """Smaller movements, in standard deviations expected of a true model, count as none."""
@@ -100,15 +100,15 @@ def probabilities(
     return found | _of_axes(residue, free_scale) | _of_halves(residue, latent, free_scale)
 
 
-def tests_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> dict[str, float]:
+def tests_of_set(residue: ResidualStatistics, part: ResidualStatistics, free_scale: Places) -> dict[str, float]:
     """Probabilities of one of several sets of data; with a free noise scale, its chi^2 against that of all."""
-    return {"chi^2": _of_squares(chi_square_of_set(residue, own, free_scale)), **_of_axes(own, free_scale)}
+    return {"chi^2": _of_squares(chi_square_of_set(residue, part, free_scale)), **_of_axes(part, free_scale)}
 
 
-def chi_square_of_set(residue: ResidualStatistics, own: ResidualStatistics, free_scale: Places) -> TestSum:
+def chi_square_of_set(residue: ResidualStatistics, part: ResidualStatistics, free_scale: Places) -> TestSum:
     """chi^2 of one of several sets of data; with a free noise scale, in units of that of all."""
     unit = 1.0 if free_scale is None else residue.chi_square.ratio
-    return own.chi_square._replace(value=own.chi_square.value / unit)
+    return part.chi_square._replace(value=part.chi_square.value / unit)
 
 
 def _of_axes(residue: ResidualStatistics, free_scale: Places) -> dict[str, float]:
@@ -390,7 +390,7 @@ class Verdict:
 
     @property
     def doubtful(self) -> Bool[ndarray, " latent"]:
-        """Which numbers have uncertainties that hold for the model only: all where there is a misfit."""
+        """Numbers whose uncertainties hold for the model only: all where there is a misfit."""
         return np.full(len(self.moved), self.misfit)
 
     @property
@@ -442,7 +442,7 @@ class Verdict:
 
     @property
     def _disagreeing(self) -> str:
-        found = [name for name, own in self.sets.items() if own.misfit]
+        found = [name for name, of_set in self.sets.items() if of_set.misfit]
         if not self.sets or len(found) == len(self.sets) > 1:
             return "the data" if not self.sets else f"any of the data sets ({listed(found)})"
         return f"the data '{listed(found)}'" if found else f"the data sets {listed(list(self.sets))} together"
@@ -492,20 +492,20 @@ def verdict_on(
 
 def _on_set(
     residue: ResidualStatistics,
-    own: ResidualStatistics,
+    part: ResidualStatistics,
     free_scale: int | Sequence[int] | None,
     place: DataPlaces | None,
 ) -> SetVerdict:
-    tests = tests_of_set(residue, own, free_scale)
+    tests = tests_of_set(residue, part, free_scale)
     known = {name: p for name, p in tests.items() if np.isfinite(p)}
     found = SetVerdict(
-        chi_square=float(own.chi_square.value),
-        n_voxel=int(own.chi_square.size),
-        expected=float(own.chi_square.mean),
+        chi_square=float(part.chi_square.value),
+        n_voxel=int(part.chi_square.size),
+        expected=float(part.chi_square.mean),
         p=together(tests),
         worst=min(known, key=lambda name: known[name], default=""),
-        excess=excess_of(chi_square_of_set(residue, own, free_scale)),
+        excess=excess_of(chi_square_of_set(residue, part, free_scale)),
     )
-    if not found.misfit or place is None or own.left is None:
+    if not found.misfit or place is None or part.left is None:
         return found
-    return dataclasses.replace(found, where=worst_place(own.left, place))
+    return dataclasses.replace(found, where=worst_place(part.left, place))

@@ -136,17 +136,25 @@ _LEAST_DIGITS = 1e-9
 """Relative uncertainty that rounds a value without one."""
 
 
-def fit_summary_lines(result: FitResult) -> list[str]:
-    """The end-of-fit text, one sentence a line."""
-    return [
-        verdict_line(result),
-        *aligned(_fit_rows(result)),
-        *legend(result.verdict),
-        *optima_lines(result),
-        *discreteness_lines(result),
-        *fit_quality_lines(result),
-        *note_lines(result.notes),
-    ]
+def summary_lines(result: FitResult | SampleResult) -> list[str]:
+    """The text at the end of a fit or a sampling, one sentence a line."""
+    if isinstance(result, SampleResult):
+        first, rows, more = result.verdict.sentence, _sample_rows(result), _sample_quality_lines(result)
+    else:
+        first, rows = verdict_line(result), _fit_rows(result)
+        more = [*optima_lines(result), *discreteness_lines(result), *_fit_quality_lines(result)]
+    return [first, *aligned(rows), *legend(result.verdict), *more, *note_lines(result.notes)]
+
+
+def summary_html(result: FitResult | SampleResult) -> str:
+    """The summary for a notebook, its table as HTML."""
+    if isinstance(result, SampleResult):
+        first, rows, more = result.verdict.sentence, _sample_rows(result), _sample_quality_lines(result)
+    else:
+        first, rows, more = verdict_line(result), _fit_rows(result), _fit_quality_lines(result)
+    notes = [first, *legend(result.verdict), *more, *note_lines(result.notes)]
+    title = "Samples" if isinstance(result, SampleResult) else "Fit"
+    return html_table(title, rows[: MOST_ROWS + 1], notes=[*_left_out(rows), *notes])
 
 
 def verdict_line(result: FitResult) -> str:
@@ -159,12 +167,6 @@ def verdict_line(result: FitResult) -> str:
     if result.inflation == 1:
         return line
     return f"{line}; sigma is inflated by {result.inflation:.3g}, the root of chi^2/dof (fit.inflate_sigma)"
-
-
-def fit_summary_html(result: FitResult) -> str:
-    """The summary for a notebook, its table as HTML."""
-    notes = [verdict_line(result), *legend(result.verdict), *fit_quality_lines(result)]
-    return _as_html("Fit", _fit_rows(result), [*notes, *note_lines(result.notes)])
 
 
 def _fit_rows(result: FitResult) -> list[Sequence[str]]:
@@ -225,7 +227,7 @@ def discreteness_lines(result: FitResult) -> list[str]:
     ]
 
 
-def fit_quality_lines(result: FitResult) -> list[str]:
+def _fit_quality_lines(result: FitResult) -> list[str]:
     """chi^2, and how the search ended."""
     starts = result.starts
     n_start, best = len(starts.loss), starts.best
@@ -283,10 +285,6 @@ def _single_settings(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str
             yield f"{prefix}{key}", value
 
 
-def _as_html(title: str, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    return html_table(title, rows[: MOST_ROWS + 1], notes=[*_left_out(rows), *notes])
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows below their head, as many as there is room for: all columns but the first and the last two are numbers."""
     return [*table_lines(rows[: MOST_ROWS + 1], right=range(1, len(rows[0]) - 2)), *_left_out(rows)]
@@ -336,18 +334,6 @@ def with_digits(sigma: float, *numbers: float) -> list[str]:
     return [f"{number:#.{digits}g}".rstrip(".") for number in numbers]
 
 
-def sample_summary_lines(result: SampleResult) -> list[str]:
-    """The end-of-sampling text, one sentence a line."""
-    table = [*aligned(_sample_rows(result)), *legend(result.verdict)]
-    return [result.verdict.sentence, *table, *sample_quality_lines(result), *note_lines(result.notes)]
-
-
-def sample_summary_html(result: SampleResult) -> str:
-    """The summary for a notebook, its table as HTML."""
-    notes = [result.verdict.sentence, *legend(result.verdict), *sample_quality_lines(result)]
-    return _as_html("Samples", _sample_rows(result), [*notes, *note_lines(result.notes)])
-
-
 def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
     found, limits = result.diagnostics, result.limits()
     low, high = result.interval()
@@ -368,7 +354,7 @@ def _sample_rows(result: SampleResult) -> list[Sequence[str]]:
     return rows if result.verdict.misfit else [(*row[:3], *row[4:]) for row in rows]
 
 
-def sample_quality_lines(result: SampleResult) -> list[str]:
+def _sample_quality_lines(result: SampleResult) -> list[str]:
     """Lines on how the draws were made, how well the best model fits, how the data lie about what is predicted."""
     scatter = result.scatter
     checks = ", ".join(f"{name} {p:.2g}" for name, p in result.checks.items())

@@ -85,7 +85,7 @@ class Searches(NamedTuple):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that there are."""
+        """All checkpoints that there are."""
         return tuple(file for file in self if file is not None)
 
 
@@ -180,12 +180,14 @@ Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
 
 _OUTPUTS: dict[str, str] = {
+    "summary": "rubix_like.inference.results.result_summaries:summary_lines",
+    "html": "rubix_like.inference.results.result_summaries:summary_html",
     "table": "rubix_like.inference.results.result_summaries:quantities",
     "rows": "rubix_like.inference.results.result_summaries:value_table",
     "latex": "rubix_like.inference.results.result_summaries:latex_table",
     "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
 }
-"""What turns results into something else, which this module cannot import: it takes results itself."""
+"""Functions of results, which this module cannot import, for they import it."""
 
 
 _BEST = described_as("the best values as latents, whose priors are N(0, 1)", at="latent/best")
@@ -221,7 +223,7 @@ class AbstractResult:
 
     def summary(self) -> str:
         """A table of the values with what they are worth, and sentences on how far they can be trusted."""
-        return "\n".join(found_at(self._outputs["summary"])(self))
+        return "\n".join(found_at(_OUTPUTS["summary"])(self))
 
     @named_arguments
     def to_table(self, *, wide: bool = False) -> Any:
@@ -264,7 +266,7 @@ class AbstractResult:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        return found_at(self._outputs["html"])(self)
+        return found_at(_OUTPUTS["html"])(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -301,8 +303,6 @@ class FitResult(AbstractResult):
     """
 
     _outputs: ClassVar[Mapping[str, str]] = {
-        "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
-        "html": "rubix_like.inference.results.result_summaries:fit_summary_html",
         "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
         "file": "rubix_like.inference.results.result_files:FIT_FILE",
     }
@@ -362,7 +362,7 @@ class FitResult(AbstractResult):
         probability, or the interval that holds it. Raises ValueError for what is no probability."""
         check_probability("limits", probability)
         reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
-        return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}
+        return {self.labels[index]: reach for index, reach in zip(self.edges.index, reaches, strict=True)}
 
     @named_arguments
     def samples(self, n: int, seed: int = 0) -> Arrays:
@@ -421,8 +421,6 @@ class SampleResult(AbstractResult):
     """
 
     _outputs: ClassVar[Mapping[str, str]] = {
-        "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
-        "html": "rubix_like.inference.results.result_summaries:sample_summary_html",
         "plot": "rubix_like.inference.results.result_pictures:save_sample_pictures",
         "file": "rubix_like.inference.results.result_files:SAMPLE_FILE",
     }
@@ -503,9 +501,9 @@ class SampleResult(AbstractResult):
         draws = self.free.join(self.values).reshape(-1, len(latent))
         found = {}
         for index in at_edge(self.free, latent):
-            own, ends = draws[:, index], ends_of(self.free, int(index))
+            column, ends = draws[:, index], ends_of(self.free, int(index))
             found[self.labels[index]] = reach_by(
-                lambda share, own=own: float(np.quantile(own, share)), ends, probability
+                lambda share, column=column: float(np.quantile(column, share)), ends, probability
             )
         return found
 

@@ -275,7 +275,9 @@ class AbstractChainSampler(AbstractSampler):
         title: ClassVar = "Metropolis"
         section_type: ClassVar = MetropolisSettings
         statistics: ClassVar = {
-            "moved": Statistic("whether the jump was made", bool, lambda own: f"{100 * own.mean():.0f} % of jumps made")
+            "moved": Statistic(
+                "whether the jump was made", bool, lambda moved: f"{100 * moved.mean():.0f} % of jumps made"
+            )
         }
 
         def kernel(self, n_latent):

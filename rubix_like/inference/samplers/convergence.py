@@ -91,7 +91,7 @@ def _bfmi(arviz: Any, sampled: Sampled) -> Float[ndarray, " chain"]:
 
 
 def _moving(values: Float[ndarray, "chain draw latent"]) -> Bool[ndarray, "chain latent"]:
-    """Which numbers have changed within a chain."""
+    """Whether each number has changed within a chain."""
     return values.max(axis=1) > values.min(axis=1)
 
 

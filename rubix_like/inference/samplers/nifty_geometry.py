@@ -211,7 +211,7 @@ def draw(
         way = expansion.slopes.solve(metric_sample)
         solve = _by_root(likelihood, expansion, expansion.slopes, metric_sample, tolerance)
     else:
-        way = nifty.static_cg(lambda own: likelihood.metric(centre, own) + own, metric_sample)[0]
+        way = nifty.static_cg(lambda vector: likelihood.metric(centre, vector) + vector, metric_sample)[0]
         solve = _by_newton
     way, state = nifty.nonlinearly_update_residual(likelihood, centre, way, key, sign, minimize=solve)
     return Drawn(way, state.fun, posterior.loss(centre + way))

@@ -26,7 +26,7 @@ from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.optional_packages import import_optional
 
 _PURPOSE = "fit.sampling.method: 'nuts'"
-"""What an error says if the library is missing."""
+"""Begins the error of a library that is missing."""
 
 _STEPS_PER_LATENT = 10
 """Steps of the warm-up for each latent from which on the inverse mass matrix has elements off its diagonal."""
@@ -54,12 +54,14 @@ class NutsSampler(AbstractChainSampler):
         "diverging": Statistic(
             "whether the trajectory left the energy of the posterior",
             bool,
-            lambda own: f"{np.sum(own)} of {np.size(own)} diverged",
+            lambda diverging: f"{np.sum(diverging)} of {np.size(diverging)} diverged",
         ),
         "acceptance_rate": Statistic(
-            "mean acceptance probability along the trajectory", float, lambda own: f"mean acceptance {np.mean(own):.2f}"
+            "mean acceptance probability along the trajectory",
+            float,
+            lambda rate: f"mean acceptance {np.mean(rate):.2f}",
         ),
-        "n_leapfrog": Statistic("steps of the trajectory", int, lambda own: f"{np.mean(own):.3g} steps a draw"),
+        "n_leapfrog": Statistic("steps of the trajectory", int, lambda count: f"{np.mean(count):.3g} steps a draw"),
         "tree_depth": Statistic("how often the trajectory was doubled", int),
         "energy": Statistic("-ln(posterior) plus the kinetic energy"),
     }
@@ -150,7 +152,7 @@ class Nuts(AbstractKernel):
             )
             adapted = self._adapted(state, stage, moved.position, info.acceptance_rate)
         state = eqx.tree_at(
-            lambda own: (own.white, own.log_density, own.own.gradient),
+            lambda chain: (chain.white, chain.log_density, chain.own.gradient),
             adapted,
             (moved.position, moved.logdensity, moved.logdensity_grad),
         )

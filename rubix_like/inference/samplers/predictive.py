@@ -61,8 +61,8 @@ DISCREPANCIES: tuple[str, ...] = (
     "light of the bins",
     "largest residual",
 )
-"""What is compared: sums of squares of residuals in units of their standard deviations, of products of neighbours, of
-squares of the residual light of each spaxel and of each bin, and the largest residual."""
+"""Quantities that are compared: sums of squares of residuals in units of their standard deviations, of products of
+neighbours, of squares of the residual light of each spaxel and of each bin, and the largest residual."""
 
 UNLIKELY: float = 0.01
 """p, or 1 - p, below which a check is noted: fewer than 99 draws know none."""

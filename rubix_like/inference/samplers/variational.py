@@ -344,7 +344,7 @@ def _expanded(posterior: SquaredLoss, mesh: Mesh, mean: Float[ndarray, " latent"
 
 
 @functools.partial(jax.jit, static_argnames="mesh")
-def _expand(own: SquaredLoss, mesh: Mesh, centre: Latent, once: Placed, units: Placed | None) -> Expansion:
+def _expand(posterior: SquaredLoss, mesh: Mesh, centre: Latent, once: Placed, units: Placed | None) -> Expansion:
     def values(posterior: SquaredLoss, _: Array, centre: Latent) -> Array:
         return data_residuals(posterior, centre)
 
@@ -354,10 +354,10 @@ def _expand(own: SquaredLoss, mesh: Mesh, centre: Latent, once: Placed, units: P
     def whole(array: Array) -> Array:
         return lax.with_sharding_constraint(array, replicated(mesh))
 
-    residuals = whole(over_samples(values, mesh, own, once, centre)[0])
+    residuals = whole(over_samples(values, mesh, posterior, once, centre)[0])
     if units is None:
         return Expansion(centre, residuals, None)
-    columns = whole(over_samples(column, mesh, own, units, centre)[: len(centre)])
+    columns = whole(over_samples(column, mesh, posterior, units, centre)[: len(centre)])
     factor = jnp.linalg.cholesky(columns @ columns.T + jnp.eye(len(centre), dtype=centre.dtype))
     return Expansion(centre, residuals, Slopes(columns, factor))
 
@@ -382,7 +382,7 @@ def _sampled(
 
 @functools.partial(jax.jit, static_argnames=("mesh", "at_once"))
 def _draw(
-    own: SquaredLoss,
+    posterior: SquaredLoss,
     mesh: Mesh,
     items: Placed,
     expansion: Expansion,
@@ -394,23 +394,25 @@ def _draw(
         key, sign = item
         return draw(posterior, key, sign, expansion, tolerance)
 
-    return over_samples(kernel, mesh, own, items, expansion, tolerance, at_once=at_once)
+    return over_samples(kernel, mesh, posterior, items, expansion, tolerance, at_once=at_once)
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "at_once"))
 def _mean_loss(
-    own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, *, at_once: int
+    posterior: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, *, at_once: int
 ) -> tuple[Float[Array, ""], Latent]:
     """Mean loss of the samples, and its gradient."""
 
     def kernel(posterior: SquaredLoss, way: Latent, mean: Latent) -> tuple[Float[Array, ""], Latent]:
         return jax.value_and_grad(posterior.loss)(mean + way)
 
-    return _mean(over_samples(kernel, mesh, own, ways, mean, at_once=at_once), ways)
+    return _mean(over_samples(kernel, mesh, posterior, ways, mean, at_once=at_once), ways)
 
 
 @functools.partial(jax.jit, static_argnames=("mesh", "at_once"))
-def _mean_metric(own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, tangents: Latent, *, at_once: int) -> Latent:
+def _mean_metric(
+    posterior: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, tangents: Latent, *, at_once: int
+) -> Latent:
     """The samples' metrics times a vector."""
 
     def kernel(posterior: SquaredLoss, way: Latent, mean: Latent, tangents: Latent) -> Latent:
@@ -418,7 +420,7 @@ def _mean_metric(own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, tange
         changes = jax.jvp(coordinates, (mean + way,), (tangents,))[1]
         return jax.vjp(coordinates, mean + way)[1](changes)[0] + tangents
 
-    return _mean(over_samples(kernel, mesh, own, ways, mean, tangents, at_once=at_once), ways)
+    return _mean(over_samples(kernel, mesh, posterior, ways, mean, tangents, at_once=at_once), ways)
 
 
 def _mean(of_each: Any, samples: Placed) -> Any:

@@ -19,7 +19,7 @@ from rubix_like.inference.posterior.free_parameters import find_parameter, setti
 from rubix_like.runtime.arrays_on_disk import key_of
 
 DRAWS: str = "draws"
-"""Where parameters are named whose values are given."""
+"""The place that errors name for parameters whose values are given."""
 
 _BLOCK = 64
 """Draws whose values are computed by one call. Blocks begin at multiples of it whatever is asked for, so that the bits

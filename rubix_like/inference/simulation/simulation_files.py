@@ -292,7 +292,7 @@ FORMATS: Mapping[str, ShardFormat] = {
     "hdf5": ShardFormat(".h5", _write_hdf5, _read_hdf5),
     "zarr": ShardFormat(FOLDER_SUFFIX, _write_zarr, _read_zarr, package="zarr"),
 }
-"""What `simulate.files` can be."""
+"""Formats that `simulate.files` can name."""
 
 _LARGEST_MANIFEST, _MOST_FILES = 10**7, 10**7
 

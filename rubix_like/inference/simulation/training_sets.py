@@ -74,7 +74,7 @@ from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.words import counted, format_bytes
 
 _NOISE, _PARTICLES = 0, 1
-"""What the keys of a simulation are for."""
+"""Numbers folded into the key of a simulation, for its noise and its particles."""
 
 _LEAST = 2
 """Simulations of a device in one call, filling included: XLA unrolls a loop of one, which changes its rounding."""
@@ -153,27 +153,27 @@ class Program:
         """The simulations from number `start` on, as many as there are values: arrays on the devices, at once."""
         count = _count(values)
         samples = self._placed(start, values)
-        made = self.compiled(self.simulator, samples.tree, samples.real)
-        return made if len(made.flux) == count else jax.tree.map(lambda leaf: leaf[:count], made)
+        simulated = self.compiled(self.simulator, samples.tree, samples.real)
+        return simulated if len(simulated.flux) == count else jax.tree.map(lambda leaf: leaf[:count], simulated)
 
-    def check(self, start: int, values: DrawnValues, made: Simulated) -> None:
+    def check(self, start: int, values: DrawnValues, simulated: Simulated) -> None:
         """Wait for simulations; ValueError for NaN or inf in cubes, and for particles that a cube is wrong for."""
-        frame, voxels = self.pipeline.frame, (made.flux, made.variance, made.truth)
-        bad = np.flatnonzero(count_not_finite(frame, voxels, None, made.counters))
+        frame, voxels = self.pipeline.frame, (simulated.flux, simulated.variance, simulated.truth)
+        bad = np.flatnonzero(count_not_finite(frame, voxels, None, simulated.counters))
         if len(bad):
             forward, key = self.simulator.model_of(jnp.asarray(start + bad[0], jnp.int32))
             galaxy, parameters = forward.at({name: row[bad[0]] for name, row in values.items()})
             model = Model(forward.plan, forward.layout, forward.tables, parameters, key)
             why = explain_not_finite(model, lambda: (galaxy,), frame.meta.get("ssp_library"))
             raise ValueError(f"simulation {start + bad[0]}: expected finite numbers, got NaN or inf: {why}")
-        totals = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), jax.device_get(made.counters))
+        totals = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), jax.device_get(simulated.counters))
         try:
             for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True):
                 check_counters(totals[name], name, own_copy(source.painter.velocity_limit))
             if DUST_COLUMN in totals:
                 check_dust(totals[DUST_COLUMN])
         except ValueError as error:
-            last = start + len(made.flux) - 1
+            last = start + len(simulated.flux) - 1
             raise ValueError(
                 f"simulations {start} to {last}: {error}; with other settings all cubes change: restart=True, or "
                 f"another folder"
@@ -194,13 +194,11 @@ def _compiled(structure: Any, arrays: tuple[Any, ...], mesh: Mesh, at_once: int)
     """Every simulation of a batch, each device its own: compiled for arguments like these, and held."""
 
     def simulate_batch(simulator: Simulator, tree: Any, real: Any) -> Simulated:
-        return over_samples(_simulate_sample, mesh, simulator, Placed(tree, real), at_once=at_once)
+        return over_samples(
+            lambda simulator, sample: simulator(*sample), mesh, simulator, Placed(tree, real), at_once=at_once
+        )
 
     return jax.jit(simulate_batch).lower(*jax.tree.unflatten(structure, arrays)).compile()
-
-
-def _simulate_sample(simulator: Simulator, sample: tuple[Any, Any]) -> Simulated:
-    return simulator(*sample)
 
 
 Sink = Callable[[Simulations], object]
@@ -329,13 +327,13 @@ def simulate(
         work = _planned(request, progress)
         if sink is None:
             _check_room([work])
-            return _made(work, _fetched, progress)
+            return _in_memory(work, _fetched, progress)
 
-        def hand_on(made: Simulations) -> Simulations:
-            sink(made)
-            return made.without_cubes()
+        def hand_on(batch: Simulations) -> Simulations:
+            sink(batch)
+            return batch.without_cubes()
 
-        return _made(work, hand_on, progress)
+        return _in_memory(work, hand_on, progress)
     folder = request.settings.output.expanduser()
     with claimed(folder):
         work = _planned(request, progress)
@@ -373,7 +371,7 @@ def simulate_observations(
     works = _planned_together(chosen, draws, priors, galaxies, given, progress)
     if output is None:
         _check_room(list(works.values()))
-        return {name: _made(work, _fetched, progress) for name, work in works.items()}
+        return {name: _in_memory(work, _fetched, progress) for name, work in works.items()}
     folder = Path(expect_path(output, "output")).expanduser()
     with claimed(folder):
         make_folder_of_sets(folder)
@@ -543,7 +541,7 @@ def _check_room(works: Sequence[PlannedSimulations]) -> None:
         )
 
 
-def _made(work: PlannedSimulations, take: Callable[[Simulations], Simulations], progress: Progress) -> Simulations:
+def _in_memory(work: PlannedSimulations, take: Callable[[Simulations], Simulations], progress: Progress) -> Simulations:
     """All simulations, without files; `take`: what is kept of a batch."""
     n, program = work.request.settings.n, work.program(progress)
     with progress.step("run", work.words(n)) as report:
@@ -559,20 +557,20 @@ def _joined(
 ) -> Simulations:
     """The simulations between two numbers, batch by batch."""
     parts = []
-    for made in work.batches(program, *ends):
-        parts.append(take(made))
-        report("cubes made", int(made.number[-1]) + 1, work.request.settings.n)
+    for batch in work.batches(program, *ends):
+        parts.append(take(batch))
+        report("cubes made", int(batch.number[-1]) + 1, work.request.settings.n)
     return join_simulations(parts)
 
 
-def _fetched(made: Simulations) -> Simulations:
+def _fetched(batch: Simulations) -> Simulations:
     """With cubes on the host."""
-    cubes = {name: getattr(made, name) for name in CUBES}
-    return replace(made, **{name: None if cube is None else np.asarray(cube) for name, cube in cubes.items()})
+    cubes = {name: getattr(batch, name) for name in CUBES}
+    return replace(batch, **{name: None if cube is None else np.asarray(cube) for name, cube in cubes.items()})
 
 
 def _opened(work: PlannedSimulations, folder: Path, *, restart: bool, overwrite: bool) -> tuple[Manifest, list[int]]:
-    """What goes into a folder, which is made ready, and the numbers of the files that are missing."""
+    """Make the folder ready: its manifest, and the numbers of the files that are missing."""
     settings, model, forward = work.request.settings, work.model, work.model.forward
     planned = forward.tables, forward.parameters
     given = isinstance(work.draws, GivenDraws)
@@ -609,6 +607,6 @@ def _written(
         program = work.program(progress)
         with progress.step("run", work.words(n_new, manifest.n - n_new)) as report:
             for number in missing:
-                made = _joined(work, program, manifest.ranges(number), _fetched, report)
-                write_shard(made, manifest, folder, number)
+                shard = _joined(work, program, manifest.ranges(number), _fetched, report)
+                write_shard(shard, manifest, folder, number)
     return replace(work.described(0, manifest.n), n_kept=manifest.n - n_new)
