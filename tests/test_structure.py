@@ -83,7 +83,7 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 741),
+        (uses_of_own, 667),
         (docstrings_without_a_subject, 200),
         (small_private_functions_that_are_called_once, 133),
         (deep_imports_of_tests, 605),

@@ -17,7 +17,7 @@ from rubix_like import load_config
 from rubix_like.extend import Sampled
 from rubix_like.inference import fitting as assembly
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.posterior.posterior import ModelError
+from rubix_like.inference.posterior.posterior import ModelError, models_at
 from rubix_like.inference.posterior.problem import placed
 from rubix_like.inference.samplers.predictive import (
     DISCREPANCIES,
@@ -111,11 +111,10 @@ def continuum(model, sigma):
 def one_by_one():
     """The models of the draws and their noise scales, each by itself on one device."""
     posterior = problem().posterior
-    model = jax.jit(lambda posterior, latent: posterior.model(latent))
     cubes, scales = [], []
     for latent in LATENT[0]:
         values = posterior.free.values(jnp.asarray(latent))
-        flux = np.asarray(model(posterior, jnp.asarray(latent)))
+        flux = np.asarray(models_at(posterior, latent).flux)[0]
         scales.append(float(values["noise_scale"]))
         cubes.append(flux * continuum(flux, scales[-1]))
     return np.array(cubes), np.array(scales)

@@ -165,7 +165,9 @@ OF_PAIR = {
 
 def test_sets_of_two_instruments_show_the_same_galaxies(tmp_path):
     """The same parameters and particles in both; each cube is that of a pipeline; noise differs; files keep all."""
-    sets = simulate_observations(pair(), priors=OF_PAIR, n=3, seed=4, particles="same")
+    kept = simulate_observations(pair(), priors=OF_PAIR, n=3, seed=4, particles="same", output=tmp_path / "sets")
+    assert [one.flux for one in kept.values()] == [None, None]
+    sets = {name: load_simulations(tmp_path / "sets" / name) for name in kept}
     wide, small = sets["wide"], sets["small"]
     assert (wide.labels, small.labels) == (
         ("observation.inclination", "instrument.psf.fwhm", "noise.signal_to_noise"),
@@ -182,10 +184,6 @@ def test_sets_of_two_instruments_show_the_same_galaxies(tmp_path):
             np.testing.assert_allclose(made.truth[row], truth, rtol=0, atol=1e-10 * truth.max())
     noise = [((own.flux - own.truth) / np.sqrt(own.variance))[0].ravel()[:99] for own in (wide, small)]
     assert abs(np.corrcoef(*noise)[0, 1]) < 0.4  # 4 sigma
-    kept = simulate_observations(pair(), priors=OF_PAIR, n=3, seed=4, particles="same", output=tmp_path / "sets")
-    for name, made in sets.items():
-        np.testing.assert_array_equal(load_simulations(tmp_path / "sets" / name).flux, made.flux)
-        assert kept[name].flux is None
     with pytest.raises(FileNotFoundError, match=r"give one of the sets in it .*small, .*wide"):
         load_simulations(tmp_path / "sets")
     for place in (tmp_path / "sets" / "wide", tmp_path / "sets" / "wide" / "simulations.json"):

@@ -174,7 +174,10 @@ def find_discreteness(
             step = 0.5 * step
             continue
         latent, lowest = latent + step, float(loss)
-        step = _newton(matrix, gradient)
+        try:
+            step = -np.linalg.solve(matrix, gradient)
+        except np.linalg.LinAlgError:
+            step = np.full_like(gradient, np.nan)
         longest = float(np.max(np.abs(step) / np.maximum(1, np.abs(latent)))) / _LONGEST
         if longest < 1 and np.max(np.abs(step) / laplace.sigma) < _CLOSE:
             particles = (
@@ -230,14 +233,6 @@ def with_discreteness(
     covariance = laplace.covariance + np.outer(shift, shift)
     of_values = laplace.value_covariance() + np.outer(found.values, found.values)
     return dataclasses.replace(laplace, covariance=covariance), of_values
-
-
-def _newton(matrix: Float[ndarray, "latent latent"], gradient: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
-    """The step to where the gradient is 0; not finite where there is none."""
-    try:
-        return -np.linalg.solve(matrix, gradient)
-    except np.linalg.LinAlgError:
-        return np.full_like(gradient, np.nan)
 
 
 TIMES: int = 4

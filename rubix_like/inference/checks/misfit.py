@@ -386,9 +386,11 @@ def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y
     used = inverse_sigma > 0
     light = np.where(used, light, 0.0)
     flux = _without_gaps(np.divide(light, inverse_sigma, out=np.zeros_like(light), where=used), used)
-    shapes = [light]
-    for order in range(1, len(SHAPES) + 1):
-        shape = size = _difference(flux, order) * inverse_sigma
+    shapes, left, right = [light], flux[:, :, :-2], flux[:, :, 2:]
+    for change in (0.5 * (right - left), right - 2 * flux[:, :, 1:-1] + left):  # central differences
+        shape = np.zeros_like(flux)
+        shape[:, :, 1:-1] = change
+        shape = size = shape * inverse_sigma
         for before in shapes:
             square = np.sum(before**2, axis=2, keepdims=True)
             along = np.sum(shape * before, axis=2, keepdims=True) / np.where(square > 0, square, 1.0)
@@ -396,14 +398,6 @@ def line_shapes(light: Voxels, inverse_sigma: Voxels) -> Float[ndarray, "shape y
         some = np.sum(shape**2, axis=2, keepdims=True) > _NOTHING * np.sum(size**2, axis=2, keepdims=True)
         shapes.append(np.where(some, shape, 0.0))
     return np.stack(shapes[1:])
-
-
-def _difference(flux: Voxels, order: int) -> Voxels:
-    """Central differences along the bins, first or second; 0 at both ends."""
-    found = np.zeros_like(flux)
-    before, after = flux[:, :, :-2], flux[:, :, 2:]
-    found[:, :, 1:-1] = 0.5 * (after - before) if order == 1 else after - 2 * flux[:, :, 1:-1] + before
-    return found
 
 
 def _without_gaps(flux: Voxels, used: ndarray) -> Voxels:
