@@ -133,7 +133,7 @@ def add_dataset(
     dataset = group.create_dataset(name, data=data, **options)
     dataset.attrs.update({"unit": unit, "description": description})
     for dimension, axis in zip(dataset.dims, axes, strict=False):
-        dimension.label = "" if axis.isdigit() else axis
+        dimension.label = "" if axis.isdigit() else axis.strip("*_")
 
 
 def name_axes(file: Any) -> None:

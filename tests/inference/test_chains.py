@@ -1,5 +1,6 @@
 """Chains of the No-U-Turn sampler: the same on all devices, resumable at every step, reversible on their lattice."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -55,8 +56,9 @@ def whitening(spacing=2.0**-16):
     return Whitening(best, half, jnp.asarray(spacing))
 
 
+@functools.cache
 def snapshots(chains=3, shape=(1, 1), edge=np.inf, **others):
-    return list(run_chains(posterior(edge), mesh(*shape), sampler(chains, **others), whitening()))
+    return tuple(run_chains(posterior(edge), mesh(*shape), sampler(chains, **others), whitening()))
 
 
 def first(chains, edge=np.inf):
@@ -89,11 +91,6 @@ def test_draws_are_the_same_on_any_mesh(chains, shape):
     np.testing.assert_allclose(one["latent"], other["latent"], rtol=0, atol=1e-12)
 
 
-def test_chains_differ():
-    assert len(np.unique(draws(3, (1, 1))[1]["latent"][:, -1, 0])) == 3
-    assert len(np.unique(draws(3, (1, 1))[0], axis=0)) == 3
-
-
 @pytest.mark.long
 def test_chains_at_once_are_those_one_after_the_other():
     together = snapshots(3, at_once=2)[-1].draws["latent"]
@@ -102,39 +99,37 @@ def test_chains_at_once_are_those_one_after_the_other():
 
 def test_chains_resumed_from_every_snapshot_end_the_same():
     """In the warm-up, between its windows, and among the draws; through the arrays that a checkpoint holds."""
-    all_of = snapshots()
-    assert [own.n_done for own in all_of[:2]] == [0, 1]
-    assert all_of[-1].finished
-    for kept in (all_of[0], all_of[1], all_of[len(all_of) // 2], all_of[-2], all_of[-1]):
-        begun = Chains.from_arrays({name: np.array(own) for name, own in kept.arrays().items()})
+    states = snapshots()
+    assert [state.n_done for state in states[:2]] == [0, 1]
+    assert states[-1].finished
+    in_windows = [state for state in states if 1 < state.n_done < 40][-1]
+    for kept in (states[0], states[1], in_windows, states[-2], states[-1]):
+        begun = Chains.from_arrays({name: np.array(array) for name, array in kept.arrays().items()})
         *_, end = run_chains(posterior(), mesh(1, 1), sampler(3), begun.whitening, begun)
-        for name, own in all_of[-1].arrays().items():
-            np.testing.assert_array_equal(own, end.arrays()[name], err_msg=name)
+        for name, array in states[-1].arrays().items():
+            np.testing.assert_array_equal(array, end.arrays()[name], err_msg=name)
 
 
 def test_what_is_known_between_steps():
-    """The step sizes that are used next; which stages are over."""
-    all_of = snapshots()
-    for own in all_of:
-        np.testing.assert_array_equal(own.step_size, own.state[2])
-        assert own.n_ended == (own.n_done >= 40) + (own.n_done == 70)
-    assert (all_of[0].step_size == 0.5).all()
-    assert (all_of[-1].step_size != 0.5).all()
-
-
-def test_what_is_told_of_draws_is_not_of_the_warm_up():
-    *_, end = snapshots()
+    """The step sizes that are used next; which stages are over; statistics cover the kept draws only."""
+    for state in snapshots():
+        np.testing.assert_array_equal(state.step_size, state.state[2])
+        assert state.n_ended == (state.n_done >= 40) + (state.n_done == 70)
+    begun, *_, end = snapshots()
+    assert (begun.step_size == 0.5).all()
+    assert (end.step_size != 0.5).all()
     words, done, total = sampler(3).progress(end)
-    own, whole = (f"acceptance {of['acceptance_rate'].mean():.2f}," for of in (end.draws, end.steps))
-    assert own in words
-    assert own != whole
+    of_draws, of_all = (f"acceptance {steps['acceptance_rate'].mean():.2f}," for steps in (end.draws, end.steps))
+    assert of_draws in words
+    assert of_draws != of_all
     assert (done, total) == (70, 70)
 
 
-def test_losses_are_those_of_the_draws():
-    found, model = draws(3, (1, 1))[1], posterior()
-    for latent, loss in zip(found["latent"][0], found["loss"][0], strict=True):
-        np.testing.assert_allclose(loss, float(model.loss(jnp.asarray(latent))), rtol=1e-12)
+def test_losses_are_those_of_the_draws_of_chains_that_differ():
+    keys, found = draws(3, (1, 1))
+    losses = jax.vmap(posterior().loss)(jnp.asarray(found["latent"][0]))
+    np.testing.assert_allclose(found["loss"][0], losses, rtol=1e-12)
+    assert len(np.unique(found["latent"][:, -1, 0])) == len(np.unique(keys, axis=0)) == 3
 
 
 @pytest.mark.slow
@@ -146,16 +141,16 @@ def test_trajectories_are_no_deeper_than_asked_for():
     assert end.steps["n_leapfrog"].max() == 3
 
 
-def test_the_seed_chooses_the_keys():
+def test_chains_of_other_settings_or_versions_are_refused():
+    """The seed chooses the keys; an older version kept other arrays of a chain's state."""
     other = settings(3).model_copy(update={"seed": 6})
     begun = next(run_chains(posterior(), mesh(1, 1), NutsSampler(other), whitening()))
     assert not np.isin(begun.keys, first(3).keys).any()
-
-
-def test_chains_of_other_settings_are_refused():
-    begun = first(3)
     with pytest.raises(ValueError, match=r"expected to go on with .*\(4, 40, 70, \(3,\)\), got \(3, 40, 70, \(3,\)\)"):
         next(run_chains(posterior(), mesh(1, 1), sampler(4), whitening(), begun))
+    older = dataclasses.replace(snapshots()[2], state=snapshots()[2].state[:-1])
+    with pytest.raises(ValueError, match=r"got those of another; start anew with restart=True"):
+        next(run_chains(posterior(), mesh(1, 1), sampler(3), whitening(), older))
 
 
 @pytest.mark.parametrize("spacing", [2.0**-16, 0.125])

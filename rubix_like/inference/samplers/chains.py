@@ -357,6 +357,11 @@ def run_chains(
         chains = _begun(sampler, whitening, state, keys)
     else:
         state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
+        if [leaf.shape for leaf in jax.tree.leaves(state)] != [leaf.shape[1:] for leaf in chains.state]:
+            raise ValueError(
+                "fit.sampling: expected chains that this version of the sampler can go on with, got those of another; "
+                "start anew with restart=True, or with the version that they were begun with"
+            )
     structure = jax.tree.structure(state)
     expected = (section.chains, section.warmup, section.warmup + section.draws, whitening.centre.shape)
     found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
