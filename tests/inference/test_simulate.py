@@ -270,34 +270,47 @@ def neighbour_lengths(galaxy, number):
 
 
 MIXED = [
-    ("nearest", {}, 2, "stars.smoothing_length is left out: 1 of 2 galaxies have it, no simulation reads it"),
-    ("smoothed", {}, 32, "smoothing lengths of the stars of 1 of 2 galaxies are made: the distance to neighbour 32"),
+    ({}, 32, "smoothing lengths of the stars of 1 of 2 galaxies are made: the distance to neighbour 32"),
     (
-        "smoothed",
         {"galaxy": {"path": "none.hdf5", "smoothing_length": "neighbours", "neighbours": 5}},
         5,
         "smoothing lengths of the stars of 2 of 2 galaxies are made: the distance to neighbour 5",
     ),
 ]
+NO_MASS = "stars.mass is left out: 1 of 2 galaxies have it, no simulation reads it"
+TWO_VIEWS = {"observation.inclination": [30.0, 30.0]}
 
 
-@pytest.mark.parametrize(("deposit", "sections", "number", "note"), MIXED)
-def test_columns_that_only_some_galaxies_have(caplog, deposit, sections, number, note):
-    """Masses, which no simulation reads, are left out, lengths too or made; each cube is that of its galaxy alone."""
-    engine = settings()["engine"] | {"deposit": deposit}
-    config = settings(noise=None, engine=engine, **({"galaxy": None} | sections))
+def mixed():
+    """Two galaxies, of which the first alone has masses and lengths, and both without; the lengths of the first."""
     one, other = galaxies()[:2]
-    given = neighbour_lengths(one, 3)
-    mixed = [with_stars(one, smoothing_length=given, mass=0.6 * one.stars.initial_mass), with_stars(other, mass=None)]
-    lengths = [given if "neighbours" not in str(sections) else neighbour_lengths(one, number)]
-    lengths += [neighbour_lengths(other, number)]
-    found = simulate(config, draws={"observation.inclination": [30.0, 30.0]}, galaxies=mixed)
-    for flux, galaxy, own in zip(found.flux, (one, other), lengths, strict=True):
-        alone = with_stars(galaxy, smoothing_length=own)
+    lengths = neighbour_lengths(one, 3)
+    return [with_stars(one, smoothing_length=lengths, mass=0.6 * one.stars.initial_mass), other], [one, other], lengths
+
+
+@pytest.mark.parametrize(("sections", "number", "note"), MIXED)
+def test_lengths_that_only_some_galaxies_have_are_made(caplog, sections, number, note):
+    """Masses, which no simulation reads, are left out; each cube is that of its galaxy alone."""
+    engine = settings()["engine"] | {"deposit": "smoothed"}
+    config = settings(noise=None, engine=engine, **({"galaxy": None} | sections))
+    given, bare, lengths = mixed()
+    lengths = [neighbour_lengths(bare[0], number) if sections else lengths, neighbour_lengths(bare[1], number)]
+    found = simulate(config, draws=TWO_VIEWS, galaxies=given)
+    for flux, galaxy, length in zip(found.flux, bare, lengths, strict=True):
+        alone = with_stars(galaxy, smoothing_length=length)
         expected = np.asarray(Pipeline.from_config(config, alone, mesh=make_mesh(1))(alone).flux)
         np.testing.assert_allclose(flux, expected, rtol=0, atol=1e-7 * expected.max())
     assert note in caplog.text
-    assert "stars.mass is left out: 1 of 2 galaxies have it, no simulation reads it" in caplog.text
+    assert NO_MASS in caplog.text
+
+
+def test_columns_that_no_simulation_reads_are_left_out(caplog):
+    config = settings(noise=None, galaxy=None)
+    given, bare, _ = mixed()
+    found = simulate(config, draws=TWO_VIEWS, galaxies=given)
+    np.testing.assert_array_equal(found.flux, simulate(config, draws=TWO_VIEWS, galaxies=bare).flux)
+    assert "stars.smoothing_length is left out: 1 of 2 galaxies have it, no simulation reads it" in caplog.text
+    assert NO_MASS in caplog.text
 
 
 @pytest.mark.parametrize(

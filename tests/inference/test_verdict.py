@@ -111,11 +111,11 @@ def best_of(problem, latent, steps=12):
     for _ in range(steps):
         step = -np.linalg.solve(matrix, gradient)
         fall = -step @ gradient
-        for half in range(6):
-            trial = linear_at(problem.posterior, at + step * 0.5**half)
-            if trial[2] < loss:
-                at, (matrix, gradient, loss) = at + step * 0.5**half, trial
-                break
+        tried = ((place, linear_at(problem.posterior, place)) for place in (at + step * 0.5**half for half in range(6)))
+        better = next((found for found in tried if found[1][2] < loss), None)
+        if better is None:
+            break
+        at, (matrix, gradient, loss) = better
         if fall < 1e-4:
             break
     return at
