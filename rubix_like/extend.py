@@ -109,6 +109,7 @@ from rubix_like.galaxy.components.rotation import AbstractDispersion, AbstractRo
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.importers.fsps import read_population
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, AbstractResiduals
 from rubix_like.inference.populations.populations import Populations
@@ -144,7 +145,6 @@ from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.resources import cache_directory, resource, resource_names
 from rubix_like.ssp import import_library
-from rubix_like.ssp.importers.fsps import read_population
 from rubix_like.ssp.ionising_photons import ionising_photons
 from rubix_like.ssp.library_file import SSPTable, read_table, write_table
 

@@ -5,8 +5,8 @@ import numpy as np
 from astropy.io import fits
 
 from rubix_like.extend import energy_per_photon, to_air
+from rubix_like.importers.nebulabayes import read_nebulabayes
 from rubix_like.nebular import LINES, write_nebular
-from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
 
 HOT = np.array([12000.0])
 DENSITY = np.array([100.0])

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from rubix_like.runtime.files.writers import (
     SAMPLES,
     SIMULATION_SET,
     SIMULATIONS,
-    Written,
     sets_in,
     written_by_us,
 )
@@ -52,8 +51,11 @@ def inspect_file(options: argparse.Namespace) -> None:
     if stated or (is_alone and written is None and path.is_file() and holds_cube(path)):
         print_observed(path, stated, _width(), as_json=options.json)
         return
-    if written is not None:
-        print_made(path, written, _width(), as_json=options.json)
+    if written is not None:  # cubes in our own layout, maps and results are read whole
+        title, describe = _KINDS[written.kind]
+        facts, summary = describe(path)
+        writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
+        _print({"file": str(path), "kind": title, **writer, **facts}, summary, _width(), as_json=options.json)
         return
     folders = ", ".join(map(str, sets_in(path)))
     if folders:
@@ -90,25 +92,13 @@ _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 """Imported for files of ours alone: those of galaxies do not need what cubes do."""
 
 
-class MadeFile(NamedTuple):
-    """The facts about a file of rubix_like by name, and its summary."""
-
-    facts: dict[str, str]
-    summary: list[str]
-
-
-def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> None:
-    """Print what is known of a file of ours. Cubes in our own layout, maps and results are read whole: ValueError for a
-    damaged one."""
-    title, describe = _KINDS[written.kind]
-    facts, summary = describe(path)
-    writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
-    _print({"file": str(path), "kind": title, **writer, **facts}, summary, width, as_json=as_json)
+Described = tuple[dict[str, str], list[str]]
+"""The facts about a file of rubix_like by name, and its summary."""
 
 
 def print_observed(path: Path, stated: Mapping[str, Any], width: int, *, as_json: bool) -> None:
-    """Print what is known of the cube of a telescope or another program; `stated`: options of `read_observed`. Raises
-    as that."""
+    """Print the facts on the cube of a telescope or another program; `stated`: options of `read_observed`, whose errors
+    it raises."""
     cube = rl.read_observed(path, **stated)
     edges, flux = cube.wave_edges, cube.flux[cube.used]
     place = "not stated" if cube.ra is None else f"RA {cube.ra:.6f}, Dec {cube.dec:.6f} deg"
@@ -145,86 +135,82 @@ def _print(facts: dict[str, str], summary: list[str], width: int, *, as_json: bo
         print(inspection_text(Inspection(facts), width), *summary, sep="\n")
 
 
-def _cube(path: Path) -> MadeFile:
+def _cube(path: Path) -> Described:
     cube = rl.Cube.read(path)
     _, *lines = found_at(_SUMMARY_LINES)(cube, path, {})
     maps = beside(path, "_maps.fits")
     there = {"maps": maps.name if maps.is_file() else f"none beside it ({maps.name})"}
-    return MadeFile(
-        {**found_at(_PLANE_FACTS)(path), **there, **_facts(cube.meta, path, "Cube")},
-        [*lines, *note_lines(cube.meta.notes)],
-    )
+    facts = {**found_at(_PLANE_FACTS)(path), **there, **_facts(cube.meta, path, "Cube")}
+    return facts, [*lines, *note_lines(cube.meta.notes)]
 
 
-def _maps(path: Path) -> MadeFile:
+def _maps(path: Path) -> Described:
     maps = rl.Maps.read(path)
-    more = [] if maps.velocity is None else [f"velocity distributions in {counted(len(maps.velocity), 'bin')}"]
-    more += [f"images in {', '.join(maps.filters)}"] if maps.filters else []
-    more += [label.name for label in maps.fields]
-    words = "; ".join(["mass, light, motions, ages and metallicities, before and after the PSF", *more])
+    words = ["mass, light, motions, ages and metallicities, before and after the PSF"]
+    words += [] if maps.velocity is None else [f"velocity distributions in {counted(len(maps.velocity), 'bin')}"]
+    words += [f"images in {', '.join(maps.filters)}"] if maps.filters else []
+    words += [label.name for label in maps.fields]
     name = shlex.quote(str(path))
     lines = [
         f"Maps of {maps.n_x} x {maps.n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: "
-        f"{words}",
+        f"{'; '.join(words)}",
         f"Look at it: rubix-like plot {name}, or with its cube: rubix-like plot CUBE --maps {name}",
         f"In Python: maps = rubix_like.Maps.read({str(path)!r})",
     ]
-    return MadeFile(_facts(maps.meta, path, "Maps"), lines)
+    return _facts(maps.meta, path, "Maps"), lines
 
 
 def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
     """The settings that a run was made of, and where the rest is said."""
-    found = {word: str(meta[key]) for key, word in found_at(_RUN_WORDS).items() if meta.get(key) is not None}
-    return {**found, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
+    stated = {word: str(meta[key]) for key, word in found_at(_RUN_WORDS).items() if meta.get(key) is not None}
+    return {**stated, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
 
 
-def _result(path: Path, name: str) -> MadeFile:
+def _result(path: Path, name: str) -> Described:
     result = getattr(rl, name).read(path)
-    return MadeFile({}, [*result.summary().splitlines(), *found_at(_RESULT_LINES)(path, name)])
+    return {}, [*result.summary().splitlines(), *found_at(_RESULT_LINES)(path, name)]
 
 
-def _simulations(path: Path) -> MadeFile:
-    made = found_at(_READ_SHARD)(path)
-    kept = [name for name in ("flux", "variance", "truth") if getattr(made, name) is not None]
+def _simulations(path: Path) -> Described:
+    shard = found_at(_READ_SHARD)(path)
+    kept = [name for name in ("flux", "variance", "truth") if getattr(shard, name) is not None]
     facts = {
-        "simulations": f"{made.number[0]} to {made.number[-1]} of their set",
-        "cubes": f"{' x '.join(map(str, made.mask.shape))} (y, x, wavelength): {', '.join(kept)}",
-        "random": ", ".join(f"{name} ({unit})" if unit else name for name, unit in made.units.items()),
+        "simulations": f"{shard.number[0]} to {shard.number[-1]} of their set",
+        "cubes": f"{' x '.join(map(str, shard.mask.shape))} (y, x, wavelength): {', '.join(kept)}",
+        "random": ", ".join(f"{name} ({unit})" if unit else name for name, unit in shard.units.items()),
     }
-    return MadeFile(
-        facts, [f"The whole set: rubix-like inspect {shlex.quote(str(path.parent))}", _loading(path.parent)]
-    )
-
-
-def _catalogue(path: Path) -> MadeFile:
-    facts, failed = found_at(_DESCRIBE_CATALOGUE)(path)
-    return MadeFile(facts, [*failed, "To make what is missing: the command that made the rest"])
+    return facts, [f"The whole set: rubix-like inspect {shlex.quote(str(path.parent))}", _loading(path.parent)]
 
 
 def _loading(folder: Path) -> str:
     return f"In Python: simulations = rubix_like.load_simulations({str(folder)!r})"
 
 
-def _foreign(path: Path) -> MadeFile:
+def _catalogue(path: Path) -> Described:
+    facts, failed = found_at(_DESCRIBE_CATALOGUE)(path)
+    return facts, [*failed, "To make what is missing: the command that made the rest"]
+
+
+def _foreign(path: Path) -> Described:
     layout = first_header(path)[LAYOUT_CARD]
-    return MadeFile({"layout": layout}, found_at(_OPENING_LINES)(path, layout))
+    return {"layout": layout}, found_at(_OPENING_LINES)(path, layout)
 
 
-def _table(path: Path, command: str) -> MadeFile:
-    return MadeFile({}, [f"Look at it: rubix-like {command} info {shlex.quote(str(path))}"])
+def _table(path: Path, command: str) -> Described:
+    return {}, [f"Look at it: rubix-like {command} info {shlex.quote(str(path))}"]
 
 
-_KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
+_KINDS: Mapping[str, tuple[str, Callable[[Path], Described]]] = {
     CUBE: ("cube", _cube),
     FOREIGN: ("cube for other programs", _foreign),
     MAPS: ("maps", _maps),
     FIT: ("result of a fit", partial(_result, name="FitResult")),
     SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
     SIMULATIONS: ("simulations", _simulations),
-    SIMULATION_SET: ("training set", lambda path: MadeFile(found_at(_DESCRIBE_SET)(path), [_loading(path)])),
+    SIMULATION_SET: ("training set", lambda path: (found_at(_DESCRIBE_SET)(path), [_loading(path)])),
     CATALOGUE: ("catalogue", _catalogue),
     LIBRARY: ("SSP library", partial(_table, command="ssp")),
-    PICTURE: ("picture", lambda _: MadeFile({}, [])),
+    PICTURE: ("picture", lambda _: ({}, [])),
     NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
 }
-"""Kind of a file -> what it is called, and what describes it."""
+"""Kind of a file -> its name, and the function that describes one."""

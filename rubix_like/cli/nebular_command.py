@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from rubix_like.nebular import SHELF, describe_table, get_nebular, import_nebular, load_nebular
+from rubix_like.nebular import SHELF, describe_table, load_nebular
 from rubix_like.runtime.text_tables import table_lines
 
 
@@ -19,13 +19,13 @@ def print_table_info(options: argparse.Namespace) -> None:
 
 def get_named_table(options: argparse.Namespace) -> None:
     """`rubix-like nebular get`."""
-    path = get_nebular(options.name, progress=_say, force=options.force)
+    path = SHELF.get(options.name, progress=_say, force=options.force)
     print(f"Table {options.name} is in {path}; to look at it: rubix-like nebular info {options.name}")
 
 
 def import_table_file(options: argparse.Namespace) -> None:
     """`rubix-like nebular import`."""
-    path = import_nebular(options.file, options.name, overwrite=options.overwrite)
+    path = SHELF.import_file(options.file, options.name, overwrite=options.overwrite)
     print(f"Table {path.stem} is in {path}; to look at it: rubix-like nebular info {path.stem}")
 
 

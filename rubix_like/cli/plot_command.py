@@ -14,10 +14,10 @@ from rubix_like.inference.results.result_pictures import (
     save_fit_pictures,
     save_sample_pictures,
 )
-from rubix_like.plots.figure import MAPS_PICTURES, check_picture_suffix, save_figure, save_maps
+from rubix_like.plots.figure import MAPS_PICTURES, save_figure, save_maps
 from rubix_like.plots.images import Choice, check_choice, read_band, read_sky_images, read_spaxels
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
-from rubix_like.plots.style import import_matplotlib
+from rubix_like.plots.style import check_picture_suffix, import_matplotlib
 from rubix_like.runtime.files.fits_opening import first_header
 from rubix_like.runtime.files.outputs import beside, check_writable, given_files, with_addition
 from rubix_like.runtime.files.writers import (

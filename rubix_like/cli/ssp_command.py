@@ -4,13 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.ssp_figure import save_comparison
-from rubix_like.plots.style import import_matplotlib
+from rubix_like.plots.style import check_picture_suffix, import_matplotlib
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.text_tables import table_lines
-from rubix_like.ssp import SHELF, describe_library, get, import_library
+from rubix_like.ssp import SHELF, describe_library, import_library
 from rubix_like.ssp.comparison import comparison_lines, solar_population
 from rubix_like.ssp.library import load_ssp
 
@@ -40,7 +39,7 @@ def print_library(options: argparse.Namespace) -> None:
 
 def get_named_library(options: argparse.Namespace) -> None:
     """`rubix-like ssp get`."""
-    path = get(options.name, progress=_say, force=options.force)
+    path = SHELF.get(options.name, progress=_say, force=options.force)
     print(f"Library {options.name} is in {path}; use it with ssp: {{library: {options.name}}}")
 
 

@@ -3,7 +3,7 @@
 from rubix_like.nebular.case_b import energy_per_photon, nebular_continuum, ratio_to_h_beta, recombination_coefficient
 from rubix_like.nebular.line_list import FIXED_RATIOS, LINES, EmissionLine, find_line
 from rubix_like.nebular.table_file import NebularTable, describe_table, line_rows, write_nebular
-from rubix_like.nebular.table_formats import FORMATS, SHELF, get_nebular, import_nebular, load_nebular
+from rubix_like.nebular.table_formats import FORMATS, SHELF, load_nebular
 
 __all__ = [
     "FIXED_RATIOS",
@@ -15,8 +15,6 @@ __all__ = [
     "describe_table",
     "energy_per_photon",
     "find_line",
-    "get_nebular",
-    "import_nebular",
     "line_rows",
     "load_nebular",
     "nebular_continuum",

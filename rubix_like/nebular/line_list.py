@@ -38,7 +38,7 @@ class EmissionLine:
 
     @property
     def mass(self) -> float:
-        """Of the ion, in atomic mass units: it sets the line's thermal width."""
+        """Mass of the ion in atomic mass units; it sets the line's thermal width."""
         return ATOMIC_MASSES[self.ion.split()[0]]
 
 

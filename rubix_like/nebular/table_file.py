@@ -138,31 +138,23 @@ def write_nebular(table: NebularTable, path: Path, compression: int = 4, *, over
     attributes: dict[str, Any] = {name: getattr(table, name) for name in (*LAYOUT.texts, *LAYOUT.numbers)}
     attributes |= {"axes": ",".join(table.axes), "lines": ";".join(table.lines)}
     arrays = {f"axis_{name}": np.ascontiguousarray(nodes, dtype="<f8") for name, nodes in table.axes.items()}
-    arrays |= {name: _rounded(getattr(table, name)) for name in ("per_photon", "temperature")}
+    for name in ("per_photon", "temperature"):  # 13 significant bits (1e-4), which compress well
+        mantissa, exponent = np.frexp(getattr(table, name))
+        arrays[name] = np.ldexp(np.round(mantissa * 2**13) / 2**13, exponent).astype("<f4")
     LAYOUT.write(path, attributes, arrays, compression, overwrite=overwrite)
 
 
 def read_nebular(path: Path) -> NebularTable:
     """Read and verify a file written by `write_nebular`; errors as of `ArrayFileLayout.read`."""
-    return LAYOUT.read(path, _from_file)
 
+    def make(attributes: dict[str, Any], arrays: dict[str, ndarray]) -> NebularTable:
+        numbers = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+        axes = {name: numbers[f"axis_{name}"] for name in attributes["axes"].split(",")}
+        values = {name: numbers[name] for name in ("per_photon", "temperature")}
+        lines = tuple(attributes["lines"].split(";"))
+        return NebularTable(**{**attributes, **values, "axes": axes, "lines": lines})
 
-def _from_file(attributes: dict[str, Any], arrays: dict[str, ndarray]) -> NebularTable:
-    names = attributes["axes"].split(",")
-    given: dict[str, Any] = {name: attributes[name] for name in attributes if name not in ("axes", "lines")}
-    return NebularTable(
-        **given,
-        lines=tuple(attributes["lines"].split(";")),
-        axes={name: np.asarray(arrays[f"axis_{name}"], dtype=np.float64) for name in names},
-        per_photon=np.asarray(arrays["per_photon"], dtype=np.float64),
-        temperature=np.asarray(arrays["temperature"], dtype=np.float64),
-    )
-
-
-def _rounded(values: Float[ndarray, "*axes"]) -> ndarray:
-    """In single precision with 13 significant bits (1e-4), which compress well."""
-    mantissa, exponent = np.frexp(values)
-    return np.ldexp(np.round(mantissa * 2**13) / 2**13, exponent).astype("<f4")
+    return LAYOUT.read(path, make)
 
 
 def _check_axes(table: NebularTable) -> None:
@@ -220,10 +212,19 @@ def assembled(
 ) -> NebularTable:
     """The table of energies per photon (erg) that another program gives, with the lines that it lacks.
 
-    `density` in electrons per cm^3; `texts` are the other fields of the table. The temperature is that of Brg/Hb.
+    `density` in electrons per cm^3; `texts` are the other fields of the table. The temperature is that of Brg/Hb. Of
+    two lines with a fixed ratio (`FIXED_RATIOS`) the missing one follows from the other; a missing line of hydrogen is
+    Hb times its ratio in case B.
     """
     temperature = recombination_temperature(lines, density)
-    full = completed(lines, temperature, density)
+    full = dict(lines)
+    for name, (partner, ratio) in FIXED_RATIOS.items():
+        if partner in lines and name not in lines:
+            full[name] = lines[partner] * ratio
+    for name in hydrogen_lines():
+        if name not in lines:
+            full[name] = lines["Hb"] * ratio_to_h_beta(name, temperature, density)
+    full = {name: full[name] for name in LINES if name in full}
     added = [name for name in full if name not in lines]
     return NebularTable(
         source=f"{source}; temperature of {THERMOMETER}/Hb in case B; lines added by case B or fixed ratios: "
@@ -234,26 +235,6 @@ def assembled(
         temperature=temperature,
         **texts,
     )
-
-
-def completed(
-    lines: Mapping[str, Float[ndarray, "*axes"]],
-    temperature: Float[ndarray, "*axes"],
-    density: Float[ndarray, "*axes"],
-) -> dict[str, Float[ndarray, "*axes"]]:
-    """All lines in order of wavelength, those that are missing included.
-
-    Of two lines with a fixed ratio (`FIXED_RATIOS`) the missing one follows from the other; a missing line of hydrogen
-    is Hb times its ratio in case B.
-    """
-    full = dict(lines)
-    for name, (partner, ratio) in FIXED_RATIOS.items():
-        if partner in lines and name not in lines:
-            full[name] = lines[partner] * ratio
-    for name in hydrogen_lines():
-        if name not in lines:
-            full[name] = lines["Hb"] * ratio_to_h_beta(name, temperature, density)
-    return {name: full[name] for name in LINES if name in full}
 
 
 def matched_lines(wavelength: Float[ndarray, " entry"], ions: Sequence[str] | None = None) -> dict[str, int]:
@@ -276,7 +257,7 @@ _TIGHT = "\xa0"
 
 
 def describe_table(table: NebularTable) -> str:
-    """What `rubix-like nebular info` prints: axes, lines, temperatures, Ha per photon, provenance."""
+    """Text of `rubix-like nebular info`: axes, lines, temperatures, Ha per photon, provenance."""
     h_alpha = table.line("Ha")
     rows = [("name", table.name)]
     for name, nodes in table.axes.items():

@@ -3,8 +3,7 @@
 import io
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from rubix_like.cube.cube_parts import CubeSums, ShardedCube, in_parts, spaxel_o
 from rubix_like.cube.maps import NO_ATTENUATION, AttenuationCurve, Maps
 from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.cube.views.imaging import SHORT_NAMES, map_of
-from rubix_like.errors import ConfigError, expect_path
+from rubix_like.errors import ConfigError
 from rubix_like.physics.units import given_numbers
 from rubix_like.plots.images import (
     Band,
@@ -39,15 +38,15 @@ from rubix_like.plots.images import (
 )
 from rubix_like.plots.style import (
     BAND_COLOR,
-    FIGURE_STYLE,
     FLUX_LABEL,
     INK,
     SPAXEL_COLORS,
+    check_picture,
     import_matplotlib,
+    saved_figure,
+    styled_figure,
     unit_label,
-    write_picture,
 )
-from rubix_like.runtime.files.writers import PICTURE, check_outputs
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import ipython_shell
 
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
 
 BPT_LINES: tuple[str, ...] = ("Ha", "Hb", "[N II] 6583", "[O III] 5007")
 """The four lines of the diagram."""
-
-BPT_SIZE: tuple[float, float] = (5.6, 4.6)
-"""Width and height of the picture in inches."""
 
 LEAST_SHARE: float = 1e-4
 """Spaxels with less than this share of the brightest one's Ha are left out."""
@@ -129,8 +125,8 @@ def bpt_ratios(maps: Maps) -> BPTRatios:
     h_alpha = maps.after.lines["Ha"]
     flux = {name: np.asarray(maps.after.lines[name].flux, np.float64) for name in BPT_LINES}
     lit = (np.asarray(maps.mask) == 0) & (flux["Ha"] > LEAST_SHARE * flux["Ha"].max())
-    lit &= np.all([own > 0 for own in flux.values()], axis=0)
-    logs = {name: np.log10(own, where=lit, out=np.full(lit.shape, np.nan)) for name, own in flux.items()}
+    lit &= np.all([values > 0 for values in flux.values()], axis=0)
+    logs = {name: np.log10(values, where=lit, out=np.full(lit.shape, np.nan)) for name, values in flux.items()}
     width = h_alpha.equivalent_width
     color = flux["Ha"] if width is None else np.asarray(width, np.float64)
     words = "flux of Hα (10⁻²⁰ erg/s/cm²)" if width is None else "EW(Hα) (Å)"
@@ -142,27 +138,25 @@ def draw_bpt(axes: "Axes", maps: Maps) -> None:
     """The spaxels in the diagram, coloured by the equivalent width of Ha, and the curves; raises as `bpt_ratios`."""
     ratios = bpt_ratios(maps)
     lit = np.isfinite(ratios.nitrogen) & np.isfinite(ratios.color)
-    x, y, color = (own[lit] for own in (ratios.nitrogen, ratios.oxygen, ratios.color))
-    low, high = (-1.5, 0.5), (-1.2, 1.3)
-    spread = bool(color.size) and color.min() > 0
-    norm = import_matplotlib("matplotlib.colors").LogNorm() if spread else None
+    x, y, color = (values[lit] for values in (ratios.nitrogen, ratios.oxygen, ratios.color))
+    across, up = (-1.5, 0.5), (-1.2, 1.3)
+    norm = import_matplotlib("matplotlib.colors").LogNorm() if color.size and color.min() > 0 else None
     dots = axes.scatter(x, y, c=color, s=9, cmap="viridis", norm=norm, linewidths=0, rasterized=True)
-    if not x.size:
-        axes.text(0.5, 0.5, "no spaxel has all four lines", ha="center", color=INK, transform=axes.transAxes)
-    else:
-        low, high = ((min(a, own.min() - 0.1), max(b, own.max() + 0.1)) for (a, b), own in ((low, x), (high, y)))
+    if x.size:
+        across = min(across[0], x.min() - 0.1), max(across[1], x.max() + 0.1)
+        up = min(up[0], y.min() - 0.1), max(up[1], y.max() + 0.1)
         axes.figure.colorbar(dots, ax=axes, pad=0.02).set_label(ratios.words)
+    else:
+        axes.text(0.5, 0.5, "no spaxel has all four lines", ha="center", color=INK, transform=axes.transAxes)
     for name, curve, end, style in CURVES:
-        nitrogen = np.linspace(low[0], end - 0.02, 300)
+        nitrogen = np.linspace(across[0], end - 0.02, 300)
         axes.plot(nitrogen, curve(nitrogen), style, color=INK, linewidth=1.1, label=name)
-    axes.set(xlim=low, ylim=high, xlabel="log [N II] 6583 / Hα", ylabel="log [O III] 5007 / Hβ")
+    axes.set(xlim=across, ylim=up, xlabel="log [N II] 6583 / Hα", ylabel="log [O III] 5007 / Hβ")
     axes.legend(loc="lower left", fontsize=8, frameon=False)
 
 
-SUFFIXES: tuple[str, ...] = (".png", ".pdf", ".svg")
-
-_IMAGE_WIDTH = 3.6
-_SPECTRUM_HEIGHT = 1.5
+_IMAGE_WIDTH, _SPECTRUM_HEIGHT, _TITLE = 3.6, 1.5, 0.4
+"""Inches: width of an image, heights of a spectrum and of the title."""
 
 FAINT: float = 0.002
 """Spaxels with less than this fraction of the brightest one's light have no colour in a quick look's velocity map."""
@@ -199,14 +193,14 @@ def spaxel_spectrum(
 ) -> Spectrum:
     """The spectrum of one spaxel of the cube, whose parts may be spread over a team."""
     x, y = spaxel
-    seen = spaxel_of(cube, x, y, team)
-    good = seen.mask == 0
-    flux = np.where(good, seen.flux, np.nan)
-    sigma = np.where(good, np.sqrt(seen.variance), np.nan) if in_parts(cube).has_variance else None
+    bins = spaxel_of(cube, x, y, team)
+    good = bins.mask == 0
+    flux = np.where(good, bins.flux, np.nan)
+    sigma = np.where(good, np.sqrt(bins.variance), np.nan) if in_parts(cube).has_variance else None
     east, north = (round(value, 6) + 0.0 for value in sky_of(cube).offset(x, y))
     words = "" if good.any() else ": every bin is masked"
     place = f"{east:+.2f}″ East, {north:+.2f}″ North".replace("-", "−")
-    return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color, seen.mask & OUTSIDE_SSP != 0)
+    return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color, bins.mask & OUTSIDE_SSP != 0)
 
 
 def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
@@ -216,7 +210,7 @@ def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
 
 
 def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) -> None:
-    """One spectrum with its one-sigma band, grey over the bins that the library does not cover."""
+    """Draw one spectrum with its one-sigma band, grey over the bins that the library does not cover."""
     wavelength, edges = cube.bins.wavelength, cube.bins.edges
     axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)
     if spectrum.sigma is not None:
@@ -243,23 +237,23 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None, *, o
     Raises ConfigError (no matplotlib, another suffix, a spaxel or band outside the cube, more spaxels than colours),
     OSError if the file cannot be written.
     """
-    import_matplotlib()
     path = check_picture(path, overwrite=overwrite)
     choice = choice or Choice()
     check_choice(cube, choice)
-    _save(path, cube, chosen_images(cube, choice), chosen_spectra(cube, choice), choice)
+    size, draw = _drawing(cube, chosen_images(cube, choice), chosen_spectra(cube, choice), choice)
+    with _saved(path, size, cube) as figure:
+        draw(figure)
     return path
 
 
 def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Any = None) -> "Figure":
     """A cube as a figure that is not written: `Cube.plot`. Raises ConfigError as `save_figure`."""
-    import_matplotlib()
     ends = None if band is None else parse_pair(band, "Angstrom", "band", "(lowest, highest)")
     choice = Choice(spaxels, ends, None if cube.maps is None else _main_maps(cube))
     check_choice(cube, choice)
-    panels, spectra = chosen_images(cube, choice), chosen_spectra(cube, choice)
-    with _styled_figure(*_size(cube, panels, spectra)) as figure:
-        _draw(figure, cube, panels, spectra, choice)
+    size, draw = _drawing(cube, chosen_images(cube, choice), chosen_spectra(cube, choice), choice)
+    with styled_figure((size[0], size[1] + _TITLE), cube_title(cube)) as figure:
+        draw(figure)
     kind = type(figure)
     shell = ipython_shell()
     formatters = {} if shell is None else shell.display_formatter.formatters
@@ -270,12 +264,13 @@ def make_figure(cube: Cube, spaxels: tuple[Spaxel, ...] = (), band: Any = None) 
 
 def _main_maps(cube: Cube) -> tuple[SkyImage, ...]:
     """The maps with short names."""
-    found = [(name, map_of(cube, name)) for name in SHORT_NAMES]
     kinds: Mapping[str, Any] = {"velocity": "velocity"}
-    return tuple(
-        SkyImage(f"{name}, weighted by light", own.value, unit_label(str(own.unit)), kinds.get(name, "value"))
-        for name, own in found
-    )
+    images = []
+    for name in SHORT_NAMES:
+        quantity = map_of(cube, name)
+        unit = unit_label(str(quantity.unit))
+        images.append(SkyImage(f"{name}, weighted by light", quantity.value, unit, kinds.get(name, "value")))
+    return tuple(images)
 
 
 def _png_of(figure: "Figure") -> bytes:
@@ -285,7 +280,7 @@ def _png_of(figure: "Figure") -> bytes:
 
 
 def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractProcessGroup | None = None) -> Path:
-    """Draw what a run shows when it ends: white light, the velocity (if the cube has it) and two spectra, as a PNG.
+    """Draw the picture of a run: white light, the velocity (if the cube has it) and two spectra, as a PNG.
 
     In a team, whose processes have a part of the cube each, process 0 draws. Returns the path. Raises ConfigError if
     matplotlib is not installed, OSError if the file cannot be written.
@@ -303,7 +298,13 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
         field_spectrum(cube, INK, sums),
         spaxel_spectrum(cube, brightest, SPAXEL_COLORS[0], "brightest spaxel", team),
     )
-    team.exchange(lambda: _save(path, cube, images, spectra, Choice()) if team.number == 0 else None)
+
+    def save() -> None:
+        size, draw = _drawing(cube, images, spectra, Choice())
+        with _saved(path, size, cube) as figure:
+            draw(figure)
+
+    team.exchange(lambda: save() if team.number == 0 else None)
     return path
 
 
@@ -322,20 +323,22 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png", *, overw
     maps = Maps.read(path)
     panels, sky = read_sky_images(path, maps.footprint, truth=False), sky_of(maps)
     of_lines, others = ([panel for panel in panels if bool(panel.line) is is_line] for is_line in (True, False))
-    attenuation = maps.attenuation
+    curve = maps.attenuation
     drawn = {
         "": True,
         "_lines": bool(of_lines),
         "_bpt": has_bpt(maps),
-        "_attenuation": attenuation is not None and bool(np.any(np.asarray(attenuation.a_lambda) > NO_ATTENUATION)),
+        "_attenuation": curve is not None and bool(np.any(np.asarray(curve.a_lambda) > NO_ATTENUATION)),
     }
     ends = [end for end, is_drawn in drawn.items() if is_drawn]
     paths = {end: check_picture(f"{stem}{end}{suffix}", overwrite=overwrite) for end in ends}
-    _save_images(paths[""], maps, others, _Grid.of(others, sky))
-    if "_lines" in paths:
-        rows = set(Counter(panel.line for panel in of_lines).values())
-        grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
-        _save_images(paths["_lines"], maps, of_lines, grid)
+    counts = set(Counter(panel.line for panel in of_lines).values())
+    n_column = counts.pop() if len(counts) == 1 else None
+    for end, images, columns in (("", others, None), ("_lines", of_lines, n_column)):
+        if end in paths:
+            n_columns, *size = _grid(len(images), sky, columns)
+            with _saved(paths[end], size, maps) as figure:
+                draw_images(figure, images, sky, n_columns)
     if "_bpt" in paths:
         save_bpt(maps, paths["_bpt"], overwrite=overwrite)
     if "_attenuation" in paths:
@@ -350,8 +353,7 @@ def save_bpt(maps: Maps, path: str | Path, *, overwrite: bool = False) -> Path:
     Raises ConfigError (no matplotlib, another suffix, maps without the four lines), OSError if it cannot be written.
     """
     path = check_picture(path, overwrite=overwrite)
-    with _figure(path, *BPT_SIZE) as figure:
-        draw_title(figure, maps)
+    with _saved(path, (5.6, 4.6), maps) as figure:
         draw_bpt(figure.subplots(), maps)
     return path
 
@@ -365,95 +367,43 @@ def save_attenuation(maps: Maps, path: str | Path, *, overwrite: bool = False) -
     path = check_picture(path, overwrite=overwrite)
     if maps.attenuation is None:
         raise ConfigError("attenuation curve: expected maps of dust, got none; set products: {dust: true} in the run")
-    with _figure(path, *ATTENUATION_SIZE) as figure:
-        draw_title(figure, maps)
+    with _saved(path, (5.6, 4.0), maps) as figure:
         draw_attenuation(figure.subplots(), maps.attenuation)
     return path
 
 
-def _save_images(path: Path, maps: Maps, images: Sequence[SkyImage], grid: "_Grid") -> Path:
-    """Images alone."""
-    with _figure(path, grid.width, grid.height) as figure:
-        draw_title(figure, maps)
-        draw_images(figure, images, sky_of(maps), grid.n_column)
-    return path
+def _saved(path: Path, size: Sequence[float], cube: Cube | ShardedCube | Maps) -> Any:
+    """A figure of that size (inches) below the title of a cube or maps, written where the block ends."""
+    width, height = size
+    return saved_figure(path, (width, height + _TITLE), cube_title(cube), dpi=150, bbox_inches="tight", pad_inches=0.08)
 
 
-def _save(
-    path: Path, cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum], choice: Choice
-) -> None:
-    with _figure(path, *_size(cube, panels, spectra)) as figure:
-        _draw(figure, cube, panels, spectra, choice)
-
-
-def _size(cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum]) -> tuple[float, float]:
-    """Width and height (inches) of images above spectra."""
-    grid = _Grid.of(panels, sky_of(cube))
-    return grid.width, grid.height + _spectra_height(spectra)
-
-
-def _spectra_height(spectra: Sequence[Spectrum]) -> float:
-    return _SPECTRUM_HEIGHT * len(spectra) + 0.4
-
-
-def _draw(
-    figure: "Figure",
-    cube: Cube | ShardedCube,
-    panels: Sequence[SkyImage],
-    spectra: Sequence[Spectrum],
-    choice: Choice,
-) -> None:
-    """Images above spectra."""
+def _drawing(
+    cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum], choice: Choice
+) -> tuple[tuple[float, float], Callable[["Figure"], None]]:
+    """Size (inches) of images above spectra, and the function that draws them."""
     sky = sky_of(cube)
-    grid = _Grid.of(panels, sky)
-    parts: Any = figure.subfigures(2, 1, height_ratios=(grid.height, _spectra_height(spectra)))
-    upper, lower = parts
-    draw_title(figure, cube)
+    n_column, width, grid_height = _grid(len(panels), sky)
+    spectra_height = _SPECTRUM_HEIGHT * len(spectra) + 0.4
     marks = [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
-    for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
-        if image.kind == "brightness":
-            _draw_marks(axes, sky, marks)
-    draw_spectra(lower, cube, spectra, choice.band)
+
+    def draw(figure: "Figure") -> None:
+        parts: Any = figure.subfigures(2, 1, height_ratios=(grid_height, spectra_height))
+        for axes, image in zip(draw_images(parts[0], panels, sky, n_column), panels, strict=True):
+            if image.kind == "brightness":
+                _draw_marks(axes, sky, marks)
+        draw_spectra(parts[1], cube, spectra, choice.band)
+
+    return (width, grid_height + spectra_height), draw
 
 
 def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: Sequence[tuple[Spaxel, str]]) -> None:
-    """A ring in its colour around every chosen spaxel."""
+    """Draw a ring in its colour around every chosen spaxel."""
     left, _, bottom, _ = sky.extent
     for (x, y), color in marks:
         middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
         for edge, width in (("white", 3.2), (color, 1.8)):
             axes.plot(*middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width)
-
-
-@contextmanager
-def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
-    """A figure of that size (inches) below its title, to be drawn into; it is written where the block ends."""
-    with _styled_figure(width, height) as figure:
-        yield figure
-        write_picture(figure, path, dpi=150, bbox_inches="tight", pad_inches=0.08)
-
-
-@contextmanager
-def _styled_figure(width: float, height: float) -> "Iterator[Figure]":
-    """A figure of that size (inches) below its title, while the style of our pictures holds."""
-    new_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
-    with rc_context(FIGURE_STYLE):
-        yield new_figure(figsize=(width, height + 0.4), layout="constrained")
-
-
-def check_picture_suffix(path: str | Path, place: str = "path") -> Path:
-    """`path` with ~ expanded; raises ConfigError that names `place` unless it ends in a format of SUFFIXES."""
-    path = Path(expect_path(path, place)).expanduser()
-    if path.suffix not in SUFFIXES:
-        raise ConfigError(f"{place}: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
-    return path
-
-
-def check_picture(path: str | Path, *, overwrite: bool) -> Path:
-    """`path` as `check_picture_suffix` takes it; raises ConfigError where `check_outputs` refuses a picture there."""
-    path = check_picture_suffix(path)
-    check_outputs([path], [PICTURE], overwrite=overwrite)
-    return path
 
 
 def chosen_spectra(cube: Cube, choice: Choice) -> tuple[Spectrum, ...]:
@@ -464,33 +414,23 @@ def chosen_spectra(cube: Cube, choice: Choice) -> tuple[Spectrum, ...]:
     return tuple(spaxel_spectrum(cube, s, color) for s, color in zip(choice.spaxels, SPAXEL_COLORS, strict=False))
 
 
-def draw_title(figure: "Figure", cube: Cube | ShardedCube | Maps) -> None:
-    """Object, instrument, redshift and inclination above everything else, as plain text."""
-    style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
-    figure.suptitle(cube_title(cube), x=0.01, **style)
+def _grid(n_panel: int, sky: SkyOffsets, n_column: int | None = None) -> tuple[int, float, float]:
+    """Columns of a grid of images, and the room that all take (inches).
 
-
-class _Grid(NamedTuple):
-    """Columns of images, and the room that all take (inches)."""
-
-    n_column: int
-    width: float
-    height: float
-
-    @classmethod
-    def of(cls, panels: Sequence[SkyImage], sky: SkyOffsets, n_column: int | None = None) -> "_Grid":
-        """The grid with as many columns, or with few gaps and no picture that is much taller than wide."""
-        n_panel = len(panels)
-        n_column = n_column or (2 if n_panel in (1, 2, 4) else 3 if n_panel <= 9 else 4)
-        n_row = -(-n_panel // n_column)
-        height = 0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75
-        return cls(n_column, n_column * _IMAGE_WIDTH, n_row * height)
+    Without a number there are as many columns as leave few gaps and make no picture much taller than wide.
+    """
+    if n_column is None:
+        n_column = 3 if n_panel <= 9 else 4
+        if n_panel in (1, 2, 4):
+            n_column = 2
+    height = 0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75
+    return n_column, n_column * _IMAGE_WIDTH, -(-n_panel // n_column) * height
 
 
 def draw_spectra(
     figure: "Figure", cube: Cube | ShardedCube, spectra: Sequence[Spectrum], band: Band | None = None
 ) -> None:
-    """The spectra below each other on one wavelength axis, the band shaded."""
+    """Draw the spectra below each other on one wavelength axis, the band shaded."""
     panels = np.atleast_1d(figure.subplots(len(spectra), 1, sharex=True))
     for axes, spectrum in zip(panels, spectra, strict=True):
         draw_spectrum(axes, cube, spectrum)
@@ -501,12 +441,8 @@ def draw_spectra(
     panels[-1].set_xlabel(f"wavelength in {cube.bins.medium} (Å)")
 
 
-ATTENUATION_SIZE: tuple[float, float] = (5.6, 4.0)
-"""Width and height of the picture in inches."""
-
-
 def draw_attenuation(axes: "Axes", curve: AttenuationCurve) -> None:
-    """A / A(V) of all stars in the field by wavelength at rest; A in mag where nothing dims V, or it is not covered."""
+    """Draw A / A(V) of all stars in the field by wavelength at rest; A in mag where V is not dimmed or not covered."""
     relative, a_v = np.asarray(curve.relative, np.float64), float(curve.a_v)
     has_v = bool(np.isfinite(relative).any())
     values = relative if has_v else np.asarray(curve.a_lambda, np.float64)
@@ -531,14 +467,9 @@ def save_drawings(
     Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg, without `overwrite` a file that is no
     picture of rubix_like) before any is written, and OSError if one cannot be written.
     """
-    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
-    style: Any = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
     chosen = list(drawings)
     paths = [check_picture(f"{stem}_{ending}{suffix}", overwrite=overwrite) for ending, _, _ in chosen]
     for path, (_, size, draw) in zip(paths, chosen, strict=True):
-        with rc_context(FIGURE_STYLE):
-            figure = make_figure(figsize=size, layout="constrained")
-            figure.suptitle(textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), **style)
+        with saved_figure(path, size, textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), dpi=120) as figure:
             draw(figure)
-            write_picture(figure, path, dpi=120)
     return tuple(paths)

@@ -55,8 +55,11 @@ def scale_of(values: Float[ndarray, "y x"], kind: Kind) -> Scale:
     found = values[np.isfinite(values)]
     if not found.size:
         found = np.zeros(1)
-    if kind == "brightness":
-        return _brightness(found)
+    if kind == "brightness":  # from the faintest light, or the noise (rms of the negative values), to the peak
+        peak, positive, negative = float(found.max()), found[found > 0], found[found < 0]
+        noise = float(np.sqrt(np.mean(negative**2))) if negative.size else 0.0
+        low = max(float(positive.min(initial=np.inf)), noise, peak * DECADES)
+        return Scale("magma", low, peak, True) if low < peak else Scale("magma", 0.0, peak if peak > 0 else 1.0)
     if kind == "share":
         return Scale("Greys_r", 0.0, 100.0)
     if kind == "velocity":
@@ -67,17 +70,6 @@ def scale_of(values: Float[ndarray, "y x"], kind: Kind) -> Scale:
     if kind == "line_flux":
         return _logarithmic(found, float(found.max()))
     return _values(found, may_be_logarithmic=kind == "value")
-
-
-def _brightness(found: Float[ndarray, " spaxel"]) -> Scale:
-    """Logarithmic from the faintest light, or the noise (rms of the negative values), to the peak."""
-    peak = float(found.max())
-    if peak <= 0:
-        return Scale("magma", 0.0, 1.0)
-    negative = found[found < 0]
-    noise = float(np.sqrt(np.mean(negative**2))) if negative.size else 0.0
-    low = max(float(found[found > 0].min()), noise, peak * DECADES)
-    return Scale("magma", low, peak, logarithmic=True) if low < peak else Scale("magma", 0.0, peak)
 
 
 def _values(found: Float[ndarray, " spaxel"], *, may_be_logarithmic: bool) -> Scale:
@@ -98,11 +90,9 @@ def _logarithmic(found: Float[ndarray, " spaxel"], high: float) -> Scale:
     """From the faintest positive value, or `DECADES` of the high one; linear where there is no such range."""
     positive = found[found > 0]
     low = max(float(positive.min()), high * DECADES) if positive.size else high
-    return (
-        Scale("cividis", low, high, logarithmic=True)
-        if low < high
-        else Scale("cividis", 0.0, high if high > 0 else 1.0)
-    )
+    if low < high:
+        return Scale("cividis", low, high, logarithmic=True)
+    return Scale("cividis", 0.0, high if high > 0 else 1.0)
 
 
 def _around(middle: float, half: float, smallest: float) -> Scale:
@@ -174,30 +164,23 @@ def band_image(cube: Cube, band: Band) -> SkyImage:
 def cube_images(cube: Cube) -> tuple[SkyImage, ...]:
     """The images of a cube without a maps file: median S/N (if it has a variance), velocity (if it has one), good
     bins."""
-    images = []
+    images, is_good = [], np.asarray(cube.mask) == 0
     if cube.variance is not None:
-        images.append(SkyImage("median S/N per bin", _median_signal_to_noise(cube)))
+        variance = np.asarray(cube.variance, dtype=np.float64)
+        usable = is_good & (variance > 0)
+        ratio = np.where(usable, np.asarray(cube.flux) / np.sqrt(np.where(usable, variance, 1.0)), np.nan)
+        median, has_any = np.full(ratio.shape[:2], np.nan), usable.any(axis=2)
+        median[has_any] = np.nanmedian(ratio[has_any], axis=1)
+        images.append(SkyImage("median S/N per bin", median))
     if cube.mean_v_los is not None:
         images.append(velocity_image(cube))
-    good = 100 * np.mean(np.asarray(cube.mask) == 0, axis=2)
-    return (*images, SkyImage("bins that are not masked", good, "%", "share"))
+    return (*images, SkyImage("bins that are not masked", 100 * np.mean(is_good, axis=2), "%", "share"))
 
 
 def velocity_image(cube: Cube | ShardedCube) -> SkyImage:
     """The light-weighted mean velocity of a cube that has it."""
     velocity = np.asarray(cube.mean_v_los, dtype=np.float64)
     return SkyImage("mean velocity (light-weighted)", velocity, unit_label("km s-1"), "velocity")
-
-
-def _median_signal_to_noise(cube: Cube) -> Float[ndarray, "y x"]:
-    """Median over the good bins of flux / sigma; NaN where there is none."""
-    variance = np.asarray(cube.variance, dtype=np.float64)
-    good = (np.asarray(cube.mask) == 0) & (variance > 0)
-    ratio = np.where(good, np.asarray(cube.flux) / np.sqrt(np.where(good, variance, 1.0)), np.nan)
-    any_good = good.any(axis=2)
-    median = np.full(any_good.shape, np.nan)
-    median[any_good] = np.nanmedian(ratio[any_good], axis=1)
-    return median
 
 
 def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = True) -> tuple[SkyImage, ...]:
@@ -209,9 +192,13 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"no such maps file: {path}; check the path (maps=...)")
+    images = []
     try:
         with opened_fits(path, quiet=True) as hdus:
-            images = tuple(_image(index, hdu) for index, hdu in enumerate(hdus) if _is_map(hdu, truth))
+            for index, hdu in enumerate(hdus):
+                is_map = isinstance(hdu, IMAGES) and hdu.header.get("NAXIS") == 2 and hdu.name != "DQ"
+                if is_map and (truth or not hdu.name.endswith(TRUE)):
+                    images.append(_image(index, hdu))
     except UNREADABLE as error:
         raise ConfigError(
             f"{path} cannot be read as maps ({reason_of(error)}); expected a FITS file with 2-D images"
@@ -223,13 +210,7 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
             f"{path}: expected 2-D images of {footprint.n_x} x {footprint.n_y} spaxels, as the cube has, got {found}; "
             f"give the maps of this cube (maps=...), or move the file away"
         )
-    return images
-
-
-def _is_map(hdu: Any, truth: bool) -> bool:
-    if not isinstance(hdu, IMAGES) or hdu.header.get("NAXIS") != 2 or hdu.name == "DQ":
-        return False
-    return truth or not hdu.name.endswith(TRUE)
+    return tuple(images)
 
 
 def _image(index: int, hdu: Any) -> SkyImage:
@@ -237,7 +218,9 @@ def _image(index: int, hdu: Any) -> SkyImage:
     name = (hdu.name or f"image {index}") + (f" {hdu.ver}" if hdu.ver > 1 else "")
     unit = unit_label(str(hdu.header.get("BUNIT", "")))
     values, line = np.array(hdu.data, dtype=np.float64), str(hdu.header.get(LINE_CARD, ""))
-    kind: Kind = "value" if not line else "line_flux" if "erg" in unit else "line_value"
+    kind: Kind = "value"
+    if line:
+        kind = "line_flux" if "erg" in unit else "line_value"
     return SkyImage(words or name.replace("_", " "), values, unit, kind, line)
 
 
@@ -349,23 +332,15 @@ class SkyOffsets(AbstractGridded):
 
 
 def sky_of(cube: Cube | ShardedCube | Maps) -> SkyOffsets:
-    """The sky of a cube or of maps, from their world coordinates and, for kpc, their distance."""
+    """The sky of a cube or of maps, from their world coordinates and (D_A = D_L / (1 + z)^2) distance."""
     cards = {keyword: value for keyword, value, _ in cube.wcs_cards}
     rows = tuple((3600.0 * float(cards[f"CD{row}_1"]), 3600.0 * float(cards[f"CD{row}_2"])) for row in (1, 2))
-    return SkyOffsets(
-        footprint=cube.footprint,
-        matrix=(rows[0], rows[1]),
-        center=(cards["CRPIX1"] - 1.0, cards["CRPIX2"] - 1.0),
-        kpc_per_arcsec=_kpc_per_arcsec(cube),
-    )
-
-
-def _kpc_per_arcsec(cube: Cube | ShardedCube | Maps) -> float | None:
-    """D_A = D_L / (1 + z)^2 as kpc per arcsec; None where the cube does not know its distance."""
     distance, redshift = cube.meta.get("luminosity_distance"), cube.meta.get("redshift")
-    if not isinstance(distance, int | float) or not isinstance(redshift, int | float):
-        return None
-    return float(np.radians(1 / 3600) * 1000 * distance / (1 + redshift) ** 2)
+    kpc_per_arcsec = None
+    if isinstance(distance, int | float) and isinstance(redshift, int | float):
+        kpc_per_arcsec = float(np.radians(1 / 3600) * 1000 * distance / (1 + redshift) ** 2)
+    center = (cards["CRPIX1"] - 1.0, cards["CRPIX2"] - 1.0)
+    return SkyOffsets(cube.footprint, (rows[0], rows[1]), center, kpc_per_arcsec)
 
 
 def scale_bar(sky: SkyOffsets) -> tuple[float, str]:
@@ -390,16 +365,13 @@ def cube_title(cube: Cube | ShardedCube | Maps) -> str:
 
 _NO_DATA = "#d9d9d9"
 
-_OWN: Mapping[int, Scale] = MappingProxyType({})
 
+def _draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale) -> None:
+    """Draw one image with its colour bar; light is black where there is none, other values are grey.
 
-def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | None = None) -> None:
-    """One image with its colour bar; light is black where there is none, other values are grey.
-
-    The tips of the colour bar say that values go beyond it. `scale`: that of another image; None: its own.
+    The tips of the colour bar say that values go beyond it.
     """
     light = image.kind == "brightness"
-    scale = scale or image.scale
     values = np.ma.array(image.values, mask=~np.isfinite(image.values))
     axes.set_facecolor("black" if light else _NO_DATA)
     if scale.logarithmic:
@@ -410,7 +382,11 @@ def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | No
         values, origin="lower", extent=sky.extent, interpolation="nearest", cmap=scale.colors, norm=norm
     )
     axes.set_title(textwrap.fill(image.title, 42), parse_math=False)
-    extend = "neither" if light or image.kind == "share" else _extend(values.compressed(), scale)
+    known = values.compressed()
+    beyond = (bool(np.any(known < scale.low)), bool(np.any(known > scale.high)))
+    extend: Any = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
+    if light or image.kind == "share":
+        extend = "neither"
     if not values.count():
         middle: Any = {"ha": "center", "va": "center", "transform": axes.transAxes, "color": "white" if light else INK}
         axes.text(0.5, 0.5, "no values", **middle)
@@ -421,13 +397,17 @@ def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | No
 
 
 def draw_images(
-    figure: "Figure", images: Sequence[SkyImage], sky: SkyOffsets, n_columns: int, scales: Mapping[int, Scale] = _OWN
+    figure: "Figure",
+    images: Sequence[SkyImage],
+    sky: SkyOffsets,
+    n_columns: int,
+    scales: Mapping[int, Scale] = MappingProxyType({}),
 ) -> "list[Axes]":
-    """Images in rows, with labels at the outer edges only; their axes. `scales`: of images that have not their own."""
+    """Draw images in rows, labels at the outer edges only; their axes. `scales`: of images in another's colours."""
     grid: Any = figure.subplots(-(-len(images) // n_columns), n_columns, squeeze=False)
     panels = list(grid.ravel())
     for number, (axes, image) in enumerate(zip(panels, images, strict=False)):
-        draw_image(axes, image, sky, scales.get(number))
+        _draw_image(axes, image, sky, scales.get(number, image.scale))
         axes.locator_params(nbins=5)
         if number % n_columns:
             axes.set_ylabel("")
@@ -438,15 +418,8 @@ def draw_images(
     return panels[: len(images)]
 
 
-def _extend(found: Float[ndarray, " spaxel"], scale: Scale) -> Literal["neither", "both", "min", "max"]:
-    below, above = bool(np.any(found < scale.low)), bool(np.any(found > scale.high))
-    if below and above:
-        return "both"
-    return "min" if below else "max" if above else "neither"
-
-
 def _finish(axes: "Axes", sky: SkyOffsets, color: str, halo: str) -> None:
-    """Labels, the two arrows of the sky and the scale bar, in `color` with a thin edge of `halo`."""
+    """Draw labels, the two arrows of the sky and the scale bar, in `color` with a thin edge of `halo`."""
     edge = [import_matplotlib("matplotlib.patheffects").withStroke(linewidth=2.2, foreground=halo, alpha=0.8)]
     style: Any = {"color": color, "fontsize": 8, "ha": "center", "va": "center", "path_effects": edge}
     arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "path_effects": edge}

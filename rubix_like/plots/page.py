@@ -275,19 +275,24 @@ def write_page(
     check_outputs([path], [PICTURE], overwrite=overwrite)
     choice = choice or Choice()
     check_choice(cube, choice)
-    cube = _of_numbers(cube)
+    mask = np.asarray(cube.mask)
+    wrong = ~np.isfinite(np.asarray(cube.flux)) & (mask == 0)
+    cube = replace(cube, mask=np.where(wrong, mask | OUTSIDE_SSP, mask)) if wrong.any() else cube
     images = chosen_images(cube, replace(choice, band=None))
     blocks, layers = page_layers(cube, limit)
     values = [_block_image(image, blocks.space) for image in images]
     script = "\n".join(_read(name) for name in SCRIPTS)
     style = _read("page.css")
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
     pins = dict.fromkeys((x // blocks.space, y // blocks.space) for x, y in choice.spaxels)
     start = {"pins": list(pins), "band": choice.band}
     data = json.dumps({**page_values(cube, values, blocks, layers), "start": start}, allow_nan=False)
     n_y, n_x, n_wave = cube.shape
     edges = cube.bins.edges
     parts = {
-        "policy": _policy(script, style),
+        # run this script, use this style, fetch nothing
+        "policy": f"default-src 'none'; img-src data:; base-uri 'none'; script-src 'sha256-{hashes[0]}'; "
+        f"style-src 'sha256-{hashes[1]}'",
         "creator": PICTURE_CREATOR,
         "title": html.escape(cube_title(cube)),
         "subtitle": html.escape(
@@ -321,6 +326,7 @@ def page_values(
     length, label = scale_bar(sky)
     edges, wavelength = cube.bins.edges, cube.bins.wavelength
     ends, widths = np.append(edges[starts], edges[-1]), np.diff(edges)
+    absorbed = to_vacuum(np.array([wavelength for _, wavelength in ABSORPTION])).tolist()
     numbers = [layer and {"low": _packed(layer.low, "<f8"), "step": _packed(layer.step, "<f8")} for layer in layers]
     return {
         "title": cube_title(cube),
@@ -340,44 +346,25 @@ def page_values(
         "spaxel_colors": SPAXEL_COLORS,
         "wavelength": _packed(np.add.reduceat(widths * wavelength, starts) / np.diff(ends), "<f8"),
         "edges": _packed(ends, "<f8"),
-        "images": [_image_labels(image) for image in images],
+        "images": [
+            {"title": image.title, "unit": image.unit, "kind": image.kind, "line": image.line, "scale": _scale(image)}
+            for image in images
+        ],
         "flux": numbers[0],
         "sigma": numbers[1],
-        "lines": _lines(),
-        **_place(cube),
-    }
-
-
-def _place(cube: Cube) -> dict[str, Any]:
-    """The place of the cube: its sky, and its redshift (0 where it has none)."""
-    sky = sky_of(cube)
-    return {
+        "lines": [
+            *({"name": name, "rest": LINES[name].wavelength, "kind": "emission"} for name in EMISSION),
+            *(
+                {"name": name, "rest": rest, "kind": "absorption"}
+                for (name, _), rest in zip(ABSORPTION, absorbed, strict=True)
+            ),
+        ],
         "matrix": sky.matrix,
         "center": sky.center,
-        "ra": float(cube.meta.get("ra") or 0.0),
-        "dec": float(cube.meta.get("dec") or 0.0),
-        "redshift": float(cube.meta.get("redshift") or 0.0),
+        **{key: float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "redshift")},
         "north_is_up": sky.north_is_up,
         "directions": sky.directions(),
     }
-
-
-def _of_numbers(cube: Cube) -> Cube:
-    """The cube, with every voxel masked whose flux is no number."""
-    mask = np.asarray(cube.mask)
-    wrong = ~np.isfinite(np.asarray(cube.flux)) & (mask == 0)
-    return replace(cube, mask=np.where(wrong, mask | OUTSIDE_SSP, mask)) if wrong.any() else cube
-
-
-def _lines() -> list[dict[str, Any]]:
-    """The lines that the page marks, with their wavelengths at rest, in vacuum."""
-    emission = [{"name": name, "rest": LINES[name].wavelength, "kind": "emission"} for name in EMISSION]
-    rest = to_vacuum(np.array([wavelength for _, wavelength in ABSORPTION])).tolist()
-    absorption = [
-        {"name": name, "rest": wavelength, "kind": "absorption"}
-        for (name, _), wavelength in zip(ABSORPTION, rest, strict=True)
-    ]
-    return [*emission, *absorption]
 
 
 def _block_image(image: SkyImage, block: int) -> SkyImage:
@@ -391,12 +378,10 @@ def _block_image(image: SkyImage, block: int) -> SkyImage:
     return replace(image, values=np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
-def _image_labels(image: SkyImage) -> dict[str, Any]:
-    """An image but for its values, with its scale."""
+def _scale(image: SkyImage) -> dict[str, Any]:
     scale = image.scale
     stretch = "log" if scale.logarithmic else "linear"
-    shown = {"colors": scale.colors, "low": scale.low, "high": scale.high, "stretch": stretch}
-    return {"title": image.title, "unit": image.unit, "kind": image.kind, "line": image.line, "scale": shown}
+    return {"colors": scale.colors, "low": scale.low, "high": scale.high, "stretch": stretch}
 
 
 def _packed(values: Float[ndarray, "..."], kind: str) -> str:
@@ -417,22 +402,12 @@ def _read(name: str) -> str:
     return (_WEB / name).read_text(encoding="utf-8")
 
 
-def _policy(script: str, style: str) -> str:
-    """The policy of what the browser may do: run this script, use this style, fetch nothing."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style))
-    program, looks = (f"'sha256-{value}'" for value in hashes)
-    return f"default-src 'none'; img-src data:; base-uri 'none'; script-src {program}; style-src {looks}"
-
-
 def _notes(blocks: Blocks, cube: Cube) -> str:
     """Notes on what the page leaves out."""
     if blocks == Blocks(1, 1):
         return ""
-    averaged = []
-    if blocks.space > 1:
-        averaged.append(f"{blocks.space} x {blocks.space} spaxels")
-    if blocks.wave > 1:
-        averaged.append(f"{blocks.wave} bins")
+    averaged = [f"{blocks.space} x {blocks.space} spaxels"] if blocks.space > 1 else []
+    averaged += [f"{blocks.wave} bins"] if blocks.wave > 1 else []
     n_y, n_x, n_wave = blocks.shape(cube.shape)
     return (
         f'<p class="note">To keep this page small its numbers are means over {" and ".join(averaged)} of the cube '

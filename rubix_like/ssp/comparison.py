@@ -1,4 +1,4 @@
-"""What differs between two SSP libraries: numbers at solar metallicity, and sentences."""
+"""Differences between two SSP libraries: numbers at solar metallicity, and sentences."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -163,69 +163,53 @@ def spectrum_bin_means(
 
 def comparison_lines(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     """The table of V light, colour and mass-to-light ratio, then what differs, one sentence a line."""
-    first, second = one.library, other.library
-    lines = []
-    for (what, a), b in zip(_facts(first).items(), _facts(second).values(), strict=True):
-        known = f"both {a}" if a == b else f"{first.name} {a}, {second.name} {b}"
-        lines.append(f"{what}: {known}")
-    return [*_table(one, other), "", *lines, _light_sentence(one, other)]
-
-
-def _table(one: SolarPopulation, other: SolarPopulation) -> list[str]:
-    pair = (one, other)
+    pair, (first, second) = (one, other), (one.library, other.library)
     rows = [
-        ("", *(population.library.name for population in pair)),
+        ("", first.name, second.name),
         ("Z", *(f"{population.metallicity:.4g}" for population in pair)),
         ("age", *["M_V    B-V    M/L_V"] * 2),
         *((label, *(_cell(population, log_age) for population in pair)) for label, log_age in AGES.items()),
     ]
     note = "Vega magnitudes and solar units, per Msun at birth; '-': beyond the library's ages or wavelengths"
-    return [*table_lines(rows, gap=4), note]
+    lines = [*table_lines(rows, gap=4), note, ""]
+    for (name, a), b in zip(_facts(first).items(), _facts(second).values(), strict=True):
+        lines.append(f"{name}: both {a}" if a == b else f"{name}: {first.name} {a}, {second.name} {b}")
+    changes = []
+    for label, log_age in AGES.items():
+        difference = other.at_age(other.v_magnitude, log_age) - one.at_age(one.v_magnitude, log_age)
+        if np.isfinite(difference):
+            changes.append(f"{100.0 * (10.0 ** (-0.4 * difference) - 1.0):+.0f} % at {label}")
+    text = ", ".join(changes) or "not comparable (no ages with V light in common)"
+    return [*lines, f"V light of {second.name} against {first.name}, per Msun at birth: {text}"]
 
 
 def _cell(population: SolarPopulation, log_age: float) -> str:
-    values = [
-        population.at_age(column, log_age)
-        for column in (population.v_magnitude, population.b_minus_v, population.mass_to_light)
-    ]
-    texts = (
-        f"{value:.{digits}f}" if np.isfinite(value) else "-" for value, digits in zip(values, (2, 3, 3), strict=True)
-    )
-    return " ".join(f"{text:<{size}}" for text, size in zip(texts, (6, 6, 6), strict=True))
+    words = []
+    for column, digits in ((population.v_magnitude, 2), (population.b_minus_v, 3), (population.mass_to_light, 3)):
+        value = population.at_age(column, log_age)
+        text = f"{value:.{digits}f}" if np.isfinite(value) else "-"
+        words.append(f"{text:<6}")
+    return " ".join(words)
 
 
 def _facts(library: SSPLibrary) -> dict[str, str]:
     """Facts on a library, in words, by their names."""
+
+    def span(axis: Any, form: str) -> str:
+        values = np.asarray(axis)
+        return f"{len(values)}, {values[0]:{form}}-{values[-1]:{form}}"
+
+    wavelength, resolution = np.asarray(library.rest_wavelength), "not covered"
+    if wavelength[0] <= REFERENCE_WAVELENGTH <= wavelength[-1]:
+        resolution = f"{np.interp(REFERENCE_WAVELENGTH, wavelength, np.asarray(library.fwhm)):.3g} A"
     return {
         "wavelengths were given in (here both are in vacuum)": library.source_medium,
         "initial mass function": library.imf,
         "solar metallicity": f"{library.solar_metallicity:g}",
-        "metallicities": _span(library.metallicity, ".4g"),
-        "ages": f"{_span(10.0 ** np.asarray(library.log_age), '.3g')} yr",
-        "wavelengths": f"{_span(library.rest_wavelength, '.5g')} A",
-        f"resolution (FWHM at {REFERENCE_WAVELENGTH:g} A)": _resolution(library),
+        "metallicities": span(library.metallicity, ".4g"),
+        "ages": f"{span(10.0 ** np.asarray(library.log_age), '.3g')} yr",
+        "wavelengths": f"{span(wavelength, '.5g')} A",
+        f"resolution (FWHM at {REFERENCE_WAVELENGTH:g} A)": resolution,
         "surviving mass": "in the file" if library.surviving_fraction is not None else "not in the file",
         "licence": library.licence,
     }
-
-
-def _light_sentence(one: SolarPopulation, other: SolarPopulation) -> str:
-    parts = []
-    for label, log_age in AGES.items():
-        difference = other.at_age(other.v_magnitude, log_age) - one.at_age(one.v_magnitude, log_age)
-        if np.isfinite(difference):
-            parts.append(f"{100.0 * (10.0 ** (-0.4 * difference) - 1.0):+.0f} % at {label}")
-    text = ", ".join(parts) or "not comparable (no ages with V light in common)"
-    return f"V light of {other.library.name} against {one.library.name}, per Msun at birth: {text}"
-
-
-def _span(axis: Any, form: str) -> str:
-    values = np.asarray(axis)
-    return f"{len(values)}, {values[0]:{form}}-{values[-1]:{form}}"
-
-
-def _resolution(library: SSPLibrary) -> str:
-    wavelength = np.asarray(library.rest_wavelength)
-    if not wavelength[0] <= REFERENCE_WAVELENGTH <= wavelength[-1]:
-        return "not covered"
-    return f"{np.interp(REFERENCE_WAVELENGTH, wavelength, np.asarray(library.fwhm)):.3g} A"

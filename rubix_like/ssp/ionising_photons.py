@@ -74,7 +74,7 @@ def photons_of_constant_rate(
     """
     ages = 10.0**log_age
     nodes = np.append(ages[ages < oldest], oldest)
-    values = np.stack([np.interp(np.log(nodes), np.log(ages), own) for own in photons])
+    values = np.stack([np.interp(np.log(nodes), np.log(ages), rates) for rates in photons])
     step = np.diff(nodes)
     last_weight = nodes[1:] - step / np.diff(np.log(nodes))
     between = values[:, :-1] * (step - last_weight) + values[:, 1:] * last_weight

@@ -125,7 +125,7 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
 
 
 def describe_library(library: SSPLibrary) -> str:
-    """What `rubix-like ssp info` prints: grid, range, median sampling and resolution at 4000-7000 A, provenance."""
+    """Text of `rubix-like ssp info`: grid, range, median sampling and resolution at 4000-7000 A, provenance."""
     wavelength = np.asarray(library.rest_wavelength)
     optical = (wavelength >= 4000.0) & (wavelength <= 7000.0)
     if optical.sum() > 1:

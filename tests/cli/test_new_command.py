@@ -12,7 +12,7 @@ from command_line import main
 from small_snapshots import write_small
 
 from rubix_like import load_config
-from rubix_like.cli.guidance import new_command
+from rubix_like.cli import new_command
 from rubix_like.extend import resource_names
 
 

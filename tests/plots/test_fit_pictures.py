@@ -14,7 +14,7 @@ from rubix_like.extend import Footprint, WavelengthBins
 from rubix_like.inference.checks.finite_points import Discreteness
 from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.plots.figure import save_drawings
-from rubix_like.plots.fits.fit_pictures import (
+from rubix_like.plots.fit_pictures import (
     LATENT_GRID,
     MOST_NAMED,
     MOST_PAIRED,

@@ -24,8 +24,8 @@ from rubix_like.inference.results.result_pictures import (
 )
 from rubix_like.inference.results.results import values_of
 from rubix_like.inference.samplers.convergence import Convergence
-from rubix_like.plots.fits.fit_pictures import MOST_PAIRED, contour
-from rubix_like.plots.fits.sample_pictures import (
+from rubix_like.plots.fit_pictures import MOST_PAIRED, contour
+from rubix_like.plots.sample_pictures import (
     CONTOURS,
     DRAW_COLOR,
     LAPLACE_COLOR,

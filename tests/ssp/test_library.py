@@ -13,7 +13,7 @@ from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, SSPLibrary, list_libraries, load_ssp
 from rubix_like.extend import SSPTable, import_library, read_table, resource, write_table
-from rubix_like.ssp import describe_library, get
+from rubix_like.ssp import SHELF, describe_library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -221,7 +221,7 @@ def test_unknown_and_unfetched_names(cache):
     with pytest.raises(ConfigError, match="rubix-like ssp get bc03-miles"):
         load_ssp("bc03-miles")
     with pytest.raises(ConfigError, match="unknown SSP library 'miles'"):
-        get("miles")
+        SHELF.get("miles")
     assert not cache.exists()
 
 
@@ -248,8 +248,8 @@ def test_list_and_import(cache, table, tmp_path):
 
 def test_what_is_there_is_not_fetched_again(cache, table):
     write_table(table, cached_library("bc03-lr"))
-    assert get("bc03-lr") == cached_library("bc03-lr")
-    assert get("popstar") == resource("data", "popstar")
+    assert SHELF.get("bc03-lr") == cached_library("bc03-lr")
+    assert SHELF.get("popstar") == resource("data", "popstar")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from ssp_files import light
 
 from rubix_like.extend import cache_directory, read_table, to_vacuum
-from rubix_like.ssp.measured import check_light_unit, measured_medium
+from rubix_like.importers.stellar_spectra import check_light_unit, measured_medium
 
 LOG_AGE = np.log10(light.AGES)
 

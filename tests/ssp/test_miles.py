@@ -12,8 +12,8 @@ from ssp_files.miles import METALS, WAVELENGTH, write_masses, write_sample, writ
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
-from rubix_like.ssp.importers.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
-from rubix_like.ssp.measured import measured_medium
+from rubix_like.importers.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
+from rubix_like.importers.stellar_spectra import measured_medium
 
 
 def test_spectra_stand_at_their_ages_and_metallicities(tmp_path):

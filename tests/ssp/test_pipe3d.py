@@ -9,7 +9,7 @@ from ssp_files.pipe3d import WAVELENGTH, write_sample
 
 from rubix_like import ConfigError
 from rubix_like.extend import import_library, read_table
-from rubix_like.ssp.importers.pipe3d import read_pipe3d
+from rubix_like.importers.pipe3d import read_pipe3d
 
 
 def test_templates_times_their_norms(monkeypatch, tmp_path):

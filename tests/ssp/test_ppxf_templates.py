@@ -12,7 +12,7 @@ from ssp_files.ppxf import METALS, arrays, write_sample
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
-from rubix_like.ssp.importers.ppxf import COLLECTIONS, is_ppxf, read_ppxf
+from rubix_like.importers.ppxf import COLLECTIONS, is_ppxf, read_ppxf
 
 
 def test_arrays_are_turned_and_converted(tmp_path):

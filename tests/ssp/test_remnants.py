@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from rubix_like.ssp.importers.packaged import with_remnants
+from rubix_like.importers.bagpipes import with_remnants
 
 
 def kroupa(mass: float) -> float:

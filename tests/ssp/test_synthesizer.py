@@ -8,7 +8,7 @@ from ssp_files.cached import cached_library
 from ssp_files.synthesizer import NAME, datasets, write_old_sample, write_sample
 
 from rubix_like.extend import import_library, read_table
-from rubix_like.ssp.importers.synthesizer import read_synthesizer
+from rubix_like.importers.synthesizer import read_synthesizer
 
 
 def per_angstrom():

@@ -18,7 +18,7 @@ from rubix_like.inference.posterior.fit_model import Free, FreeParameter
 from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.physics.units import plain_numbers
 from rubix_like.plots.figure import Drawing, save_drawings
-from rubix_like.plots.fits.fit_pictures import (
+from rubix_like.plots.fit_pictures import (
     AtEdge,
     FitView,
     Inferred,
@@ -28,7 +28,8 @@ from rubix_like.plots.fits.fit_pictures import (
     paired,
     triangle_size,
 )
-from rubix_like.plots.fits.sample_pictures import (
+from rubix_like.plots.images import sky_of
+from rubix_like.plots.sample_pictures import (
     MOST_LARGE,
     Corner,
     Followed,
@@ -38,7 +39,6 @@ from rubix_like.plots.fits.sample_pictures import (
     draw_predictive,
     predictive_size,
 )
-from rubix_like.plots.images import sky_of
 from rubix_like.runtime.words import counted
 
 FIT_PICTURES: tuple[str, ...] = ("steps", "spectra", "maps", "pairs", "pulls")

@@ -113,8 +113,17 @@ def _whole(path: Path, kind: str) -> Iterator[None]:
         raise ValueError(f"{path}: the {kind} file is damaged or incomplete: {reason_of(error)}") from error
 
 
+def fits_names(path: Path) -> list[str]:
+    """Names of the HDUs of a FITS file; none where it is another file, or a damaged one."""
+    try:
+        with open_source_fits(path) as file:
+            return [hdu.name for hdu in file]
+    except ValueError:
+        return []
+
+
 def hdf5_names(path: Path) -> set[str]:
-    """What is at the top of an HDF5 file; nothing where it is none, or a damaged one."""
+    """Names at the top of an HDF5 file; none where it is another file, or a damaged one."""
     if not h5py.is_hdf5(path):
         return set()
     try:

@@ -44,7 +44,7 @@ from rubix_like.inference.checks.uncertainties import from_information, laplace
 from rubix_like.inference.posterior.problem import Problem, with_rows
 from rubix_like.inference.samplers.samplers import make_sampler
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
-from rubix_like.ssp.fetch import get
+from rubix_like.ssp import SHELF
 
 LADDER = (1, 2, 10)
 LIBRARY = "bc03-miles"
@@ -146,7 +146,7 @@ class Foreign:
     def __init__(self, library=LIBRARY):
         self.edges = FIRST + STEP * (np.arange(N_BIN + 1) - 0.5)
         ends = self.edges[[0, -1]] / (1 + REDSHIFT)
-        self.library = read_library(get(library), *ends)
+        self.library = read_library(SHELF.get(library), *ends)
         self.light = light_table(self.library, *ends)
         middle = np.array([np.mean(LOG_AGE)]), np.array([np.mean(np.log10(METALLICITY))])
         spectrum = self.spectra(np.zeros(1), np.array([MASS]), *middle)

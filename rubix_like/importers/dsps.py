@@ -12,15 +12,27 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.importers.stellar_spectra import (
+    FSPS_CITATION,
+    MIST_SOLAR_METALLICITY,
+    basel_fwhm,
+    check_light_unit,
+    node_spacing,
+    per_angstrom,
+)
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, hdf5_names, open_source_hdf5
-from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, basel_fwhm, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
-from rubix_like.ssp.measured import check_light_unit
 
 DATASETS = {"ssp_lgmet": 1, "ssp_lg_age_gyr": 1, "ssp_wave": 1, "ssp_flux": 3}
 """The datasets and their numbers of axes."""
 
 EMISSION_LINES = {"ssp_emline_name", "ssp_emline_wave", "ssp_emline_luminosity"}
+
+LIMITS = {
+    "ssp_wave": (1.0, 1e12, "Angstrom in 1-1e12"),
+    "ssp_lgmet": (-6.0, -0.8, "log10 of metal mass fractions"),
+    "ssp_lg_age_gyr": (-6.0, 1.5, "log10(age / Gyr)"),
+}
 
 
 def fsps_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
@@ -42,23 +54,22 @@ def read_dsps(path: Path) -> SSPTable:
 
     Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
     """
+    arrays = {}
     with open_source_hdf5(path) as file:
-        arrays = {name: _numbers(path, file, name) for name in DATASETS}
         lines = "ssp_emline_luminosity" in file
-    wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0
-    metallicity = 10.0 ** arrays["ssp_lgmet"]
+        for name, n_axis in DATASETS.items():
+            dataset = file[name]
+            if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.ndim != n_axis:
+                raise ValueError(f"{path}: {name}: expected a dataset of numbers with {n_axis} axes, got {dataset}")
+            arrays[name] = np.asarray(dataset, dtype=np.float64)
     shape = tuple(len(arrays[name]) for name in ("ssp_lgmet", "ssp_lg_age_gyr", "ssp_wave"))
     if arrays["ssp_flux"].shape != shape:
         raise ValueError(f"{path}: ssp_flux: expected shape {shape} (metal, age, wave), got {arrays['ssp_flux'].shape}")
-    low, high = arrays["ssp_wave"].min(), arrays["ssp_wave"].max()
-    if not 1.0 <= low <= high < 1e12:
-        raise ValueError(f"{path}: ssp_wave: expected Angstrom in 1-1e12, got {low:g} to {high:g}")
-    low, high = arrays["ssp_lgmet"].min(), arrays["ssp_lgmet"].max()
-    if not -6.0 < low <= high < -0.8:
-        raise ValueError(f"{path}: ssp_lgmet: expected log10 of metal mass fractions, got {low:g} to {high:g}")
-    low, high = arrays["ssp_lg_age_gyr"].min(), arrays["ssp_lg_age_gyr"].max()
-    if not -6.0 < low <= high < 1.5:
-        raise ValueError(f"{path}: ssp_lg_age_gyr: expected log10(age / Gyr), got {low:g} to {high:g}")
+    for name, (low, high, words) in LIMITS.items():
+        smallest, largest = arrays[name].min(), arrays[name].max()
+        if not low <= smallest <= largest < high:
+            raise ValueError(f"{path}: {name}: expected {words}, got {smallest:g} to {largest:g}")
+    wavelength, log_age, metallicity = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0, 10.0 ** arrays["ssp_lgmet"]
     with np.errstate(over="ignore"):
         spectra = per_angstrom(arrays["ssp_flux"], wavelength)
     check_light_unit(str(path), wavelength, log_age, metallicity, spectra)
@@ -79,13 +90,6 @@ def read_dsps(path: Path) -> SSPTable:
         rest_wavelength=wavelength,
         fwhm=fsps_miles_fwhm(wavelength),
     )
-
-
-def _numbers(path: Path, file: h5py.File, name: str) -> Float[ndarray, "..."]:
-    dataset = file[name]
-    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.ndim != DATASETS[name]:
-        raise ValueError(f"{path}: {name}: expected a dataset of numbers with {DATASETS[name]} axes, got {dataset}")
-    return np.asarray(dataset, dtype=np.float64)
 
 
 DSPS_HDF5 = SourceFormat(is_dsps, read_dsps)

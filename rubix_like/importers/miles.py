@@ -8,7 +8,6 @@ of 1 Msun at birth (Lsun = 3.826e33 erg/s), linear in air wavelength (Vazdekis e
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -42,27 +41,19 @@ MILES_FWHM = 2.51
 """Angstrom (Falcon-Barroso et al. 2011, A&A 532, A95)."""
 
 
-@dataclass(frozen=True)
-class SpectralRange:
-    """One of the ranges in which the models come: its name and the wavelengths that its files lie within."""
-
-    name: str
-    first: float
-    last: float
-
-
 RANGES = {
-    "E": SpectralRange("E-MILES", 1680.0, 50000.0),
-    "M": SpectralRange("MILES", 3500.0, 7500.0),
-    "I": SpectralRange("MIUSCAT", 3460.0, 9480.0),
+    "E": ("E-MILES", 1680.0, 50000.0),
+    "M": ("MILES", 3500.0, 7500.0),
+    "I": ("MIUSCAT", 3460.0, 9480.0),
 }
+"""Letter -> name of a range of the models, and the wavelengths that its files lie within (Angstrom)."""
 
 
 @dataclass(frozen=True)
 class Isochrones:
     """A set of isochrones: the metal mass fraction that each [M/H] of the file names stands for.
 
-    `word` is how the names of the tables of masses call it.
+    `word` stands for it in the names of the tables of masses.
     """
 
     name: str
@@ -112,10 +103,10 @@ def emiles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
 
 def metal_fraction(metal: Float[ndarray, " metal"], isochrones: Isochrones) -> Float[ndarray, " metal"]:
     """Metal mass fraction of [M/H]: the isochrones' own where it is one of theirs, else Z = Z_sun 10^[M/H]."""
-    nearest = [min(isochrones.fractions, key=lambda known, value=value: abs(known - value)) for value in metal]
-    own = np.array([isochrones.fractions[known] for known in nearest])
-    scaled = isochrones.solar_metallicity * 10.0**metal
-    return np.where(np.abs(np.array(nearest) - metal) < 0.011, own, scaled)
+    known, fractions = (np.array(values) for values in zip(*isochrones.fractions.items(), strict=True))
+    distance = np.abs(known - metal[:, None])
+    is_known = distance.min(axis=1) < 0.011
+    return np.where(is_known, fractions[distance.argmin(axis=1)], isochrones.solar_metallicity * 10.0**metal)
 
 
 def is_miles(path: Path) -> bool:
@@ -130,54 +121,54 @@ def read_miles(path: Path) -> SSPTable:
     where there is one for the IMF and isochrones. Raises ValueError for several kinds, a gap in the grid, spectra that
     differ in length, are not linear in Angstrom, not of the native resolution, or damaged.
     """
-    names = {file: found for file in sorted(path.iterdir()) if (found := _NAME.fullmatch(file.name))}
-    kind = _one_kind(path, names)
+    names = {file: parts for file in sorted(path.iterdir()) if (parts := _NAME.fullmatch(file.name))}
+    kinds = {tuple(parts[part] for part in _SET): file.name for file, parts in reversed(names.items())}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{path}: expected the spectra of one IMF, slope, isochrones, abundance and range, got {len(kinds)} kinds, "
+            f"e.g. {' and '.join(sorted(kinds.values())[:2])}; put each kind into a folder of its own"
+        )
+    ((letter, imf, slope, word, _, alpha),) = kinds
+    isochrones = _ISOCHRONES[word]
+    range_name, *_ = RANGES[letter]
     nodes = _grid(path, names)
     metal, age = (np.array(sorted({node[axis] for node in nodes})) for axis in (0, 1))
-    _, wavelength = _read_spectrum(next(iter(nodes.values())), kind["range"])
+    _, wavelength = _read_spectrum(next(iter(nodes.values())), letter)
     spectra = np.empty((len(metal), len(age), len(wavelength)), dtype=np.float32)
     for (value, years), file in nodes.items():
-        spectrum, stored = _read_spectrum(file, kind["range"])
+        spectrum, stored = _read_spectrum(file, letter)
         if stored.shape != wavelength.shape or not np.allclose(stored, wavelength, rtol=1e-6):
             raise ValueError(f"{file}: expected the wavelengths of the other spectra in the folder, got others")
         spectra[np.searchsorted(metal, value), np.searchsorted(age, years)] = spectrum
-    isochrones = _ISOCHRONES[kind["isochrones"]]
-    surviving, mass_note = surviving_mass(path, kind["imf"], kind["slope"], isochrones.word, metal, age)
+    surviving, mass_note = _surviving_mass(path, imf, slope, isochrones.word, metal, age)
+    imf_words = f"{IMFS[imf]}, {MASS_LIMITS}"
+    if imf in ("un", "bi"):
+        salpeter = " (Salpeter 1955)" if (imf, slope) == ("un", "1.30") else ""
+        imf_words = f"{IMFS[imf]}, logarithmic slope {slope}{salpeter}, {MASS_LIMITS}"
+    ending = "" if alpha in (None, "baseFe") else f"-{alpha}"
     return SSPTable(
-        name=_table_name(kind),
+        name=f"{range_name.lower()}-{imf}{slope}-{isochrones.word}{ending}",
         medium="air",
-        imf=_imf(kind),
+        imf=imf_words,
         solar_metallicity=isochrones.solar_metallicity,
         citation="Vazdekis et al. 2016, MNRAS 463, 3409; MILES: Sanchez-Blazquez et al. 2006, MNRAS 371, 703",
         licence="MILES team: non-commercial use; not to be passed on without their notice (http://miles.iac.es)",
-        source=f"{len(nodes)} FITS files of {RANGES[kind['range']].name}; isochrones {isochrones.name}, whose metal "
-        f"fractions stand for [M/H]; abundances {kind['alpha'] or 'baseFe'}; {mass_note}",
+        source=f"{len(nodes)} FITS files of {range_name}; isochrones {isochrones.name}, whose metal "
+        f"fractions stand for [M/H]; abundances {alpha or 'baseFe'}; {mass_note}",
         spectra=spectra,
         log_age=np.log10(age) + 9.0,
         metallicity=metal_fraction(metal, isochrones),
         rest_wavelength=wavelength,
-        fwhm=emiles_fwhm(wavelength) if kind["range"] == "E" else np.full_like(wavelength, MILES_FWHM),
+        fwhm=emiles_fwhm(wavelength) if letter == "E" else np.full_like(wavelength, MILES_FWHM),
         surviving_fraction=surviving,
     )
-
-
-def _one_kind(path: Path, names: dict[Path, re.Match[str]]) -> dict[str, Any]:
-    """What all file names agree on; several kinds in one folder are refused."""
-    kinds = {tuple(found[part] for part in _SET) for found in names.values()}
-    if len(kinds) > 1:
-        examples = [next(f.name for f, found in names.items() if tuple(found[p] for p in _SET) == k) for k in kinds]
-        raise ValueError(
-            f"{path}: expected the spectra of one IMF, slope, isochrones, abundance and range, got {len(kinds)} kinds, "
-            f"e.g. {' and '.join(sorted(examples)[:2])}; put each kind into a folder of its own"
-        )
-    return dict(zip(_SET, kinds.pop(), strict=True))
 
 
 def _grid(path: Path, names: dict[Path, re.Match[str]]) -> dict[tuple[float, float], Path]:
     """The file at each ([M/H], age in Gyr); raises ValueError for one that stands twice or is missing."""
     nodes: dict[tuple[float, float], Path] = {}
-    for file, found in names.items():
-        node = (float(found["metal"]) * (-1.0 if found["sign"] == "m" else 1.0) + 0.0, float(found["age"]))
+    for file, parts in names.items():
+        node = (float(parts["metal"]) * (-1.0 if parts["sign"] == "m" else 1.0) + 0.0, float(parts["age"]))
         if node in nodes:
             raise ValueError(f"{path}: {file.name} and {nodes[node].name} are of one age and metallicity; keep one")
         nodes[node] = file
@@ -206,45 +197,28 @@ def _read_spectrum(path: Path, letter: str) -> tuple[Float[ndarray, " rest"], Fl
             raise ValueError(f"{path}: expected one spectrum with CRVAL1 and CDELT1 in the first part of the file")
         steps = np.arange(len(spectrum)) + 1.0 - header.get("CRPIX1", 1)
         wavelength = header["CRVAL1"] + header["CDELT1"] * steps
-    within = RANGES[letter]
-    if not within.first <= wavelength[0] < wavelength[-1] <= within.last:
+    name, first, last = RANGES[letter]
+    if not first <= wavelength[0] < wavelength[-1] <= last:
         raise ValueError(
-            f"{path}: expected Angstrom in {within.first:g}-{within.last:g} ({within.name}), linearly sampled, got "
-            f"{wavelength[0]:.6g} to {wavelength[-1]:.6g}"
+            f"{path}: expected Angstrom in {first:g}-{last:g} ({name}), linearly sampled, got {wavelength[0]:.6g} to "
+            f"{wavelength[-1]:.6g}"
         )
-    resolution = re.search(r"Spectral resolution:\s*([\d.]+)([^\']*)", comments)
-    if resolution and not (
-        re.search(r"Angstrom|\(A\)", resolution[2]) and abs(float(resolution[1]) - MILES_FWHM) < 0.05
-    ):
-        raise ValueError(
-            f"{path}: expected the models' native resolution ({MILES_FWHM} A), got '{resolution[0].strip()}': take the "
-            "spectra without broadening; a run degrades them to the instrument's resolution itself"
-        )
+    stated = re.search(r"Spectral resolution:\s*([\d.]+)([^\']*)", comments)
+    if stated:
+        is_width = re.search(r"Angstrom|\(A\)", stated[2])
+        if not is_width or abs(float(stated[1]) - MILES_FWHM) >= 0.05:
+            raise ValueError(
+                f"{path}: expected the models' native resolution ({MILES_FWHM} A), got '{stated[0].strip()}': take the "
+                "spectra without broadening; a run degrades them to the instrument's resolution itself"
+            )
     return spectrum, wavelength
 
 
-def _table_name(kind: dict[str, Any]) -> str:
-    isochrones = _ISOCHRONES[kind["isochrones"]].word
-    alpha = "" if kind["alpha"] in (None, "baseFe") else f"-{kind['alpha']}"
-    return f"{RANGES[kind['range']].name.lower()}-{kind['imf']}{kind['slope']}-{isochrones}{alpha}"
-
-
-def _imf(kind: dict[str, Any]) -> str:
-    if kind["imf"] in ("un", "bi"):
-        salpeter = " (Salpeter 1955)" if (kind["imf"], kind["slope"]) == ("un", "1.30") else ""
-        return f"{IMFS[kind['imf']]}, logarithmic slope {kind['slope']}{salpeter}, {MASS_LIMITS}"
-    return f"{IMFS[kind['imf']]}, {MASS_LIMITS}"
-
-
-MILES_FITS = SourceFormat(is_miles, read_miles, directory=True)
-
 _COLUMNS = 6
-"""Columns up to the mass in stars and remnants, which is the last of them."""
-
-_ABSENT = "no mass fractions (the folder holds no table of masses for these models)"
+"""Columns of a table of masses up to the mass in stars and remnants, which is the last of them."""
 
 
-def surviving_mass(
+def _surviving_mass(
     folder: Path, imf: str, slope: str, isochrones: str, metal: Float[ndarray, " metal"], age: Float[ndarray, " age"]
 ) -> tuple[Float[ndarray, "metal age"] | None, str]:
     """Mass in stars and remnants over mass at birth at each [M/H] and age (Gyr), and a note of where it is from.
@@ -258,12 +232,12 @@ def surviving_mass(
             rows = _rows(path, imf, float(slope))
             if rows:
                 return _at_nodes(path, np.array(rows), metal, age), f"mass fractions from {path.name}"
-    return None, _ABSENT
+    return None, "no mass fractions (the folder holds no table of masses for these models)"
 
 
 def _rows(path: Path, imf: str, slope: float) -> list[list[float]]:
     """[M/H], age and mass in stars and remnants of the rows of this IMF and slope."""
-    found = []
+    rows = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         words = line.split()
         if len(words) < _COLUMNS or words[0].lower() != imf:
@@ -273,24 +247,27 @@ def _rows(path: Path, imf: str, slope: float) -> list[list[float]]:
         except ValueError as error:
             raise ValueError(f"{path}: expected numbers after the IMF, got '{line.strip()}'") from error
         if abs(row[0] - slope) < 0.005:
-            found.append([row[1], row[2], row[4]])
-    return found
+            rows.append([row[1], row[2], row[4]])
+    return rows
 
 
 def _at_nodes(
     path: Path, rows: Float[ndarray, "row 3"], metal: Float[ndarray, " metal"], age: Float[ndarray, " age"]
 ) -> Float[ndarray, "metal age"]:
     """The row nearest to each node, which may differ by the rounding of the file names only."""
-    fraction = np.empty((len(metal), len(age)))
-    for i, value in enumerate(metal):
-        for j, years in enumerate(age):
-            distance = np.maximum(np.abs(rows[:, 0] - value) / 0.02, np.abs(rows[:, 1] / years - 1.0) / 0.01)
-            nearest = np.argmin(distance)
-            if distance[nearest] > 1.0:
-                raise ValueError(f"{path}: expected a row for [M/H] {value:+.2f} at {years:g} Gyr, got none")
-            fraction[i, j] = rows[nearest, 2]
+    distance = np.maximum(
+        np.abs(rows[:, 0] - metal[:, None, None]) / 0.02, np.abs(rows[:, 1] / age[:, None] - 1.0) / 0.01
+    )
+    missing = np.argwhere(distance.min(axis=2) > 1.0)
+    if len(missing):
+        i, j = missing[0]
+        raise ValueError(f"{path}: expected a row for [M/H] {metal[i]:+.2f} at {age[j]:g} Gyr, got none")
+    fraction = rows[distance.argmin(axis=2), 2]
     if not (np.all(fraction > 0.0) and np.all(fraction <= 1.0)):
         raise ValueError(
             f"{path}: expected masses in stars and remnants of 0-1, got {fraction.min():g} to {fraction.max():g}"
         )
     return fraction
+
+
+MILES_FITS = SourceFormat(is_miles, read_miles, directory=True)

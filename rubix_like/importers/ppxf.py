@@ -15,14 +15,19 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.importers.miles import PADOVA, metal_fraction
+from rubix_like.importers.stellar_spectra import (
+    BC03_SOLAR_METALLICITY,
+    FSPS_CITATION,
+    MIST_SOLAR_METALLICITY,
+    check_light_unit,
+    measured_medium,
+)
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_packed
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.words import reason_of
-from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, FSPS_CITATION, MIST_SOLAR_METALLICITY
-from rubix_like.ssp.importers.miles import PADOVA, metal_fraction
 from rubix_like.ssp.library_file import SSPTable
-from rubix_like.ssp.measured import check_light_unit, measured_medium
 
 ARRAYS = ("templates", "masses", "lam", "ages", "metals", "fwhm")
 
@@ -31,8 +36,6 @@ _MEMBERS = tuple(f"{name}.npy".encode() for name in ARRAYS)
 SALPETER_MASS = 0.66
 """Mass in stars and remnants of an old population per mass at birth above which the IMF is Salpeter's: that leaves
 0.70-0.73 at 10 Gyr (Vazdekis et al. 2016; Bruzual & Charlot 2003), those of Kroupa and Chabrier 0.52-0.63."""
-
-LICENCE = "those of the models' authors, by whose permission pPXF offers them; pPXF: non-commercial use"
 
 
 @dataclass(frozen=True)
@@ -92,27 +95,42 @@ def read_ppxf(path: Path) -> SSPTable:
     Raises ValueError for a name without or with several of the known libraries, arrays that are damaged or do not fit
     together, masses that are no fractions, wavelengths in no known medium and spectra in another unit.
     """
-    name = _collection_name(path)
-    collection = COLLECTIONS[name]
-    arrays = _load(path)
-    wavelength, metal = arrays["lam"], arrays["metals"]
+    names = [name for name in COLLECTIONS if name in re.split(r"[^a-z]+", path.name.lower())]
+    if len(names) != 1:
+        raise ValueError(
+            f"{path}: the file does not state which library it holds; expected one of {', '.join(COLLECTIONS)} in its "
+            "name, as in spectra_emiles_9.0.npz; rename it, or bring a library of your own into rubix_like's layout "
+            "(docs/how-to-extend.md, An SSP format)"
+        )
+    name, collection = names[0], COLLECTIONS[names[0]]
+    try:
+        check_packed(path)
+        with warnings.catch_warnings(), path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            warnings.simplefilter("error")
+            arrays = {name: np.asarray(file[name], dtype=np.float64) for name in ARRAYS}
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: the file is damaged or holds no numbers: {reason_of(error)}") from error
     _check(path, arrays, collection)
+    wavelength, metal, surviving = arrays["lam"], arrays["metals"], arrays["masses"].T
     spectra = np.ascontiguousarray(np.transpose(arrays["templates"], (2, 1, 0)))
     log_age = np.log10(arrays["ages"]) + 9.0
     fraction = metal_fraction(metal, PADOVA) if name == "emiles" else collection.solar_metallicity * 10.0**metal
     check_light_unit(str(path), wavelength, log_age, fraction, spectra)
     medium, offset = measured_medium(str(path), wavelength, log_age, fraction, spectra)
-    surviving = arrays["masses"].T
-    imf, why = _imf(log_age, fraction, surviving)
+    old = surviving[np.argmin(np.abs(fraction - 0.02)), np.argmin(np.abs(log_age - 10.0))]
+    imf, exclusion = "Kroupa or Chabrier", "not Salpeter's, "
+    if old >= SALPETER_MASS:
+        imf, exclusion = "Salpeter 1955", ""
     return SSPTable(
         name=f"ppxf-{name}",
         medium=medium,
         imf=imf,
         solar_metallicity=collection.solar_metallicity,
         citation=f"{collection.citation}; pPXF: Cappellari 2023, MNRAS 526, 3273",
-        licence=LICENCE,
+        licence="those of the models' authors, by whose permission pPXF offers them; pPXF: non-commercial use",
         source=f"{path.name} of pPXF; medium from its Balmer lines, which stand at those of {medium} within "
-        f"{abs(offset):.0f} km/s; IMF {why}; [M/H] to mass fraction with {collection.solar_metallicity:g} "
+        f"{abs(offset):.0f} km/s; IMF not stated there, {exclusion}inferred from its masses ({old:.2f} of the mass at "
+        f"birth is left near 10 Gyr); [M/H] to mass fraction with {collection.solar_metallicity:g} "
         f"({collection.solar_source}); resolution as the file has it",
         spectra=spectra,
         log_age=log_age,
@@ -121,27 +139,6 @@ def read_ppxf(path: Path) -> SSPTable:
         fwhm=np.broadcast_to(arrays["fwhm"], wavelength.shape).copy(),
         surviving_fraction=surviving,
     )
-
-
-def _collection_name(path: Path) -> str:
-    found = [name for name in COLLECTIONS if name in re.split(r"[^a-z]+", path.name.lower())]
-    if len(found) != 1:
-        raise ValueError(
-            f"{path}: the file does not state which library it holds; expected one of {', '.join(COLLECTIONS)} in its "
-            "name, as in spectra_emiles_9.0.npz; rename it, or bring a library of your own into rubix_like's layout "
-            "(docs/how-to-extend.md, An SSP format)"
-        )
-    return found[0]
-
-
-def _load(path: Path) -> dict[str, Float[ndarray, "..."]]:
-    try:
-        check_packed(path)
-        with warnings.catch_warnings(), path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            warnings.simplefilter("error")
-            return {name: np.asarray(file[name], dtype=np.float64) for name in ARRAYS}
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: the file is damaged or holds no numbers: {reason_of(error)}") from error
 
 
 def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]], collection: Collection) -> None:
@@ -168,17 +165,6 @@ def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]], collection: Col
             f"{path}: lam: expected this library to begin at {low:g}-{high:g} A, got {arrays['lam'][0]:g}: the file "
             "does not hold the library that its name says"
         )
-
-
-def _imf(
-    log_age: Float[ndarray, " age"], metallicity: Float[ndarray, " metal"], surviving: Float[ndarray, "metal age"]
-) -> tuple[str, str]:
-    """The IMF that leaves such a mass near 10 Gyr, and how it was found."""
-    old = surviving[np.argmin(np.abs(metallicity - 0.02)), np.argmin(np.abs(log_age - 10.0))]
-    found = f"from its masses ({old:.2f} of the mass at birth is left near 10 Gyr)"
-    if old >= SALPETER_MASS:
-        return "Salpeter 1955", f"not stated there, inferred {found}"
-    return "Kroupa or Chabrier", f"not stated there, not Salpeter's, inferred {found}"
 
 
 PPXF_NPZ = SourceFormat(is_ppxf, read_ppxf)

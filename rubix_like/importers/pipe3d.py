@@ -16,12 +16,11 @@ from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.importers.stellar_spectra import check_light_unit, measured_medium, node_spacing
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits
-from rubix_like.ssp.formats import node_spacing
 from rubix_like.ssp.library_file import SSPTable
-from rubix_like.ssp.measured import check_light_unit, measured_medium
 
 NAME = re.compile(r"spec_ssp_(?P<age>\d*\.?\d+)(?P<unit>Gyr|Myr)?_z(?P<decimals>\d+)(\.spec)?")
 
@@ -54,7 +53,13 @@ def read_pipe3d(path: Path) -> SSPTable:
         raise ValueError(f"{path}: CRVAL1, CDELT1, CRPIX1: expected Angstrom, got {start:g}, {step:g}, {pixel:g}")
     wavelength = start + step * (np.arange(image.shape[1]) + 1 - pixel)
     places = [_place(path, header, index) for index in range(len(image))]
-    spectra, log_age, metallicity = _grid(path, places, image * _norms(path, header, len(image))[:, np.newaxis])
+    norms = np.array([_number(path, header, f"NORM{index}") for index in range(len(image))])
+    if not np.all(norms > 0):
+        index = int(np.argmin(norms > 0))
+        raise ValueError(
+            f"{path}: NORM{index}: expected the flux that the template was divided by, got {norms[index]:g}"
+        )
+    spectra, log_age, metallicity = _grid(path, places, image * norms[:, np.newaxis])
     medium, offset = measured_medium(path.name, wavelength, log_age, metallicity, spectra)
     check_light_unit(path.name, wavelength, log_age, metallicity, spectra)
     return SSPTable(
@@ -74,16 +79,6 @@ def read_pipe3d(path: Path) -> SSPTable:
         rest_wavelength=wavelength,
         fwhm=np.maximum(node_spacing(wavelength), wavelength / MASTAR_RESOLVING_POWER),
     )
-
-
-def _norms(path: Path, header: dict[str, Any], n_template: int) -> Float[ndarray, " template"]:
-    norms = np.array([_number(path, header, f"NORM{index}") for index in range(n_template)])
-    if not np.all(norms > 0):
-        index = int(np.argmax(~(norms > 0)))
-        raise ValueError(
-            f"{path}: NORM{index}: expected the flux that the template was divided by, got {norms[index]:g}"
-        )
-    return norms
 
 
 def _place(path: Path, header: dict[str, Any], index: int) -> tuple[float, float]:

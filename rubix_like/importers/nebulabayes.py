@@ -6,12 +6,9 @@ Thomas et al. 2018, ApJ 856, 89. A FITS table with a row per model: columns "log
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from jaxtyping import Float
-from numpy import ndarray
 
 from rubix_like.nebular.case_b import PARTICLES_PER_ELECTRON, energy_per_photon
 from rubix_like.nebular.line_list import LINES
@@ -60,7 +57,7 @@ def _is_nebulabayes(path: Path) -> bool:
             names = (tables[0].names or ()) if tables else ()
     except ValueError:
         return False
-    return set(list(COLUMNS)[:3]) | {"Hbeta", "Halpha"} <= set(names)
+    return {"log U", "log P/k", "12 + log O/H", "Hbeta", "Halpha"} <= set(names)
 
 
 def read_nebulabayes(path: Path) -> NebularTable:
@@ -71,25 +68,22 @@ def read_nebulabayes(path: Path) -> NebularTable:
     """
     with open_source_fits(path) as file:
         data = file[1].data
-        names = list(data.columns.names)
-        found = [name for name in COLUMNS if name in names]
-        values = {name: np.asarray(data[name], dtype=np.float64) for name in names}
-    axes = {COLUMNS[name]: np.unique(values[name]).round(4) for name in found}
+        values = {name: np.asarray(data[name], dtype=np.float64) for name in data.columns.names}
+    stated = [name for name in COLUMNS if name in values]
+    axes = {COLUMNS[name]: np.unique(values[name]).round(4) for name in stated}
     shape = tuple(len(nodes) for nodes in axes.values())
-    order = np.lexsort([values[name] for name in reversed(found)])
+    order = np.lexsort([values[name] for name in reversed(stated)])
     if len(order) != np.prod(shape):
         raise ValueError(f"{path}: expected a model at every node of the axes {shape}, got {len(order)} models")
     bare = {name.translate(str.maketrans("", "", "[] ")): name for name in LINES}
-    known = {name: SPECTRA.get(name) or bare.get(name.replace(" ", "")) for name in names}
-    columns = {name: line for name, line in known.items() if line is not None}
-    ratios = {line: np.nan_to_num(values[name])[order].reshape(shape) for name, line in columns.items()}
-    return _per_photon(path, axes, ratios)
-
-
-def _per_photon(path: Path, axes: dict[str, Any], ratios: dict[str, Float[ndarray, "*axes"]]) -> NebularTable:
-    place = list(axes).index("log_pressure")
-    pressure = 10.0 ** np.expand_dims(axes["log_pressure"], tuple(k for k in range(len(axes)) if k != place))
-    temperature = np.full(ratios["Hb"].shape, 1e4)
+    ratios = {}
+    for name, column in values.items():
+        line = SPECTRA.get(name) or bare.get(name.replace(" ", ""))
+        if line is not None:
+            ratios[line] = np.nan_to_num(column)[order].reshape(shape)
+    others = [number for number, name in enumerate(axes) if name != "log_pressure"]
+    pressure = 10.0 ** np.expand_dims(axes["log_pressure"], others)
+    temperature = np.full(shape, 1e4)
     for _ in range(5):
         temperature = recombination_temperature(ratios, pressure / (PARTICLES_PER_ELECTRON * temperature))
     density = pressure / (PARTICLES_PER_ELECTRON * temperature)

@@ -1,15 +1,16 @@
 """The pictures of posterior samples: corner, traces, and predictions against the data (`plots` extra)."""
 
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from scipy.linalg import solve_triangular
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from rubix_like.plots.fits.fit_pictures import (
+from rubix_like.plots.fit_pictures import (
     MARGINS,
     PRIOR_COLOR,
     Compared,
@@ -141,48 +142,6 @@ def density_of(
     )
 
 
-def evenly_chosen(count: int, most: int) -> Int[ndarray, " chosen"]:
-    """Numbers of at most `most` out of `count` things in a row, at even distances."""
-    return np.arange(0, count, max(-(-count // most), 1))
-
-
-@dataclass(frozen=True, eq=False)
-class Summed:
-    """Spectra of all fitted voxels, bin by bin (NaN where there is none): sums, and the sigma of the noise.
-
-    `model_sigma` is an upper limit, that of spaxels which err together (Minkowski's inequality: the sigma of a sum is
-    at most the sum of the sigmas); so is `extra_sigma`, of all that is predicted beside the noise.
-    """
-
-    flux: Float[ndarray, " wave"]
-    model: Float[ndarray, " wave"]
-    noise_sigma: Float[ndarray, " wave"]
-    model_sigma: Float[ndarray, " wave"]
-    extra_sigma: Float[ndarray, " wave"]
-
-
-def summed(view: SampleView) -> Summed:
-    """Spectra of data and predictions summed over the spaxels."""
-    cubes = view.cubes
-    used = cubes.used
-
-    def total(values: Float[ndarray, "y x wave"]) -> Float[ndarray, " wave"]:
-        return np.where(used.any(axis=(0, 1)), np.sum(np.where(used, values, 0), axis=(0, 1)), np.nan)
-
-    noise = 1 / np.where(used, cubes.inverse_sigma, 1)
-    extra = np.sqrt(np.maximum(view.predicted_sigma**2 - noise**2, 0))
-    sums = [total(values) for values in (cubes.flux, cubes.model, noise**2, view.model_sigma, extra)]
-    return Summed(sums[0], sums[1], np.sqrt(sums[2]), sums[3], sums[4])
-
-
-def model_light_sigma(view: SampleView) -> Float[ndarray, "y x"]:
-    """Sigma of the model's white light over that of the data's noise: an upper limit, of bins that err together."""
-    cubes = view.cubes
-    inverse = np.where(cubes.used, cubes.inverse_sigma, np.inf)
-    noise = np.sqrt(np.sum((np.diff(cubes.bins.edges) / inverse) ** 2, axis=2))
-    return light(cubes, view.model_sigma) / np.where(noise > 0, noise, np.nan)
-
-
 SHARES: tuple[float, ...] = (0.16, 0.5, 0.84)
 """Shares of the draws below the lines in a histogram."""
 
@@ -201,7 +160,7 @@ _FEWEST_BINS, _MOST_BINS = 8, 40
 
 
 def draw_corner(figure: "Figure", corner: Corner) -> None:
-    """Histograms with 16, 50 and 84 % on the diagonal; below it draws, and contours that hold 39 and 86 % of them.
+    """Draw histograms with 16, 50 and 84 % on the diagonal; below it draws, and contours that hold 39 and 86 % of them.
 
     Laplace's approximation is green, the truth (if known) red, the prior grey; crosses are draws that diverged.
     """
@@ -261,8 +220,8 @@ def _interval(corner: Corner, limits: tuple[float, float], marks: tuple[float, f
 
 def _draw_pair(axes: "Axes", corner: Corner, first: int, second: int) -> None:
     pair = np.array([first, second])
-    points = corner.values[np.ix_(evenly_chosen(len(corner.values), MOST_POINTS), pair)]
-    axes.plot(*points.T, ".", color=DRAW_COLOR, markersize=2.2, alpha=0.5, markeredgewidth=0)
+    step = max(-(-len(corner.values) // MOST_POINTS), 1)
+    axes.plot(*corner.values[::step, pair].T, ".", color=DRAW_COLOR, markersize=2.2, alpha=0.5, markeredgewidth=0)
     found = density_of(corner.latent[:, pair], corner.within[np.ix_(pair, pair)])
     if found is not None and found.levels[-1] < found.levels[0]:
         values = [corner.drawn.value(int(number), latent) for number, latent in zip(pair, found.latent, strict=True)]
@@ -301,16 +260,16 @@ _FEWEST_TRACE_BINS, _MOST_TRACE_BINS = 6, 40
 
 
 def draw_followed(figure: "Figure", view: SampleView) -> None:
-    """For each number its values in every chain, in the chain's colour, and their histograms beside them.
+    """Draw for each number its values in every chain, in the chain's colour, and their histograms beside them.
 
     Ticks below are draws that diverged.
     """
     grid: Any = figure.subplots(len(view.followed), 2, sharex="col", sharey="row", width_ratios=(4.5, 1), squeeze=False)
     for (left, right), followed in zip(grid, view.followed, strict=True):
         _draw_chains(left, right, followed)
-        for chain, is_diverging in enumerate(view.diverging):
+        for is_diverging, color in zip(view.diverging, cycle(SPAXEL_COLORS), strict=False):
             at = np.flatnonzero(is_diverging)
-            style: Any = {"color": _color(chain), "markersize": 12, "markeredgewidth": 1.1}
+            style: Any = {"color": color, "markersize": 12, "markeredgewidth": 1.1}
             left.plot(at, np.zeros(len(at)), "|", transform=left.get_xaxis_transform(), **style)
         unit_words = unit_text(followed.unit, set_power(left.yaxis, left.get_ylim()))
         diagnostics = (
@@ -331,12 +290,16 @@ def draw_followed(figure: "Figure", view: SampleView) -> None:
 
 
 def _draw_chains(left: "Axes", right: "Axes", followed: Followed) -> None:
-    """The values of each chain, and their histograms in common bins, all of one height."""
-    edges = bins_of(followed.values)
-    for chain, values in enumerate(followed.values):
-        left.plot(np.arange(len(values)), values, color=_color(chain), linewidth=0.6, label=f"chain {chain + 1}")
+    """Draw the values of each chain, and their histograms in common bins, all of one height.
+
+    There are as many bins as the square root of the draws of a chain.
+    """
+    n_bins = int(np.clip(np.sqrt(followed.values.shape[1]), _FEWEST_TRACE_BINS, _MOST_TRACE_BINS))
+    edges = np.histogram_bin_edges(followed.values, n_bins)
+    for (chain, values), color in zip(enumerate(followed.values), cycle(SPAXEL_COLORS), strict=False):
+        left.plot(np.arange(len(values)), values, color=color, linewidth=0.6, label=f"chain {chain + 1}")
         height, _ = np.histogram(values, edges, density=True)
-        right.stairs(height / max(float(height.max()), 1e-300), edges, orientation="horizontal", color=_color(chain))
+        right.stairs(height / max(float(height.max()), 1e-300), edges, orientation="horizontal", color=color)
     left.margins(y=0.08)
     left.grid(color="#dddddd", linewidth=0.5)
     left.tick_params(labelsize=7)
@@ -345,16 +308,6 @@ def _draw_chains(left: "Axes", right: "Axes", followed: Followed) -> None:
     right.tick_params(labelleft=False)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-
-
-def bins_of(values: Float[ndarray, "chain draw"]) -> Float[ndarray, " edge"]:
-    """Number of bins: as many as the square root of the draws of a chain."""
-    n_bins = int(np.clip(np.sqrt(values.shape[1]), _FEWEST_TRACE_BINS, _MOST_TRACE_BINS))
-    return np.histogram_bin_edges(values, n_bins)
-
-
-def _color(chain: int) -> str:
-    return SPAXEL_COLORS[chain % len(SPAXEL_COLORS)]
 
 
 SPAXELS: tuple[str, ...] = ("brightest", "faint")
@@ -390,7 +343,7 @@ def _map_height(view: SampleView) -> float:
 
 
 def draw_predictive(figure: "Figure", view: SampleView) -> None:
-    """Spectra of the sum of all spaxels, the brightest and a faint one, each with its residual, above three maps."""
+    """Draw spectra of the sum of all spaxels, the brightest and a faint one, with their residuals, above three maps."""
     spectra = banded_spectra(view)
     heights = (_SPECTRUM_HEIGHT * len(spectra), _map_height(view))
     parts: Any = figure.subfigures(2, 1, height_ratios=heights)
@@ -415,27 +368,42 @@ def draw_predictive(figure: "Figure", view: SampleView) -> None:
 
 
 def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
-    """Spectra with bands: of the sum of all spaxels, whose model sigma is an upper limit, and of single ones."""
-    of_all, used = summed(view), np.isfinite(summed(view).flux)
-    words = "sum of all spaxels (the model: at most ± 1σ)"
-    residual = (of_all.flux - of_all.model) / np.where(used, of_all.noise_sigma, 1)
-    total = np.hypot(of_all.noise_sigma, of_all.extra_sigma)
-    compared = Compared(words, used, of_all.flux, of_all.model, residual)
-    spectra = [Banded(compared, of_all.noise_sigma, of_all.model_sigma, total)]
-    for name, (x, y) in ranked_spaxels(view.cubes).items():
+    """Spectra with bands: of the sum of all spaxels, and of single ones.
+
+    In the sum the model's sigma is an upper limit, that of spaxels which err together (Minkowski's inequality: the
+    sigma of a sum is at most the sum of the sigmas); so is that of all that is predicted beside the noise.
+    """
+    cubes, used = view.cubes, view.cubes.used
+    is_covered = used.any(axis=(0, 1))
+
+    def total(values: Float[ndarray, "y x wave"]) -> Float[ndarray, " wave"]:
+        return np.where(is_covered, np.sum(np.where(used, values, 0), axis=(0, 1)), np.nan)
+
+    noise = 1 / np.where(used, cubes.inverse_sigma, 1)
+    extra = np.sqrt(np.maximum(view.predicted_sigma**2 - noise**2, 0))
+    flux, model, noise_sigma = total(cubes.flux), total(cubes.model), np.sqrt(total(noise**2))
+    residual = (flux - model) / np.where(is_covered, noise_sigma, 1)
+    compared = Compared("sum of all spaxels (the model: at most ± 1σ)", is_covered, flux, model, residual)
+    spectra = [Banded(compared, noise_sigma, total(view.model_sigma), np.hypot(noise_sigma, total(extra)))]
+    for name, (x, y) in ranked_spaxels(cubes).items():
         if name in SPAXELS:
-            inverse = view.cubes.inverse_sigma[y, x]
-            noise = np.where(inverse > 0, 1 / np.where(inverse > 0, inverse, 1), np.nan)
-            compared = spaxel_compared(view.cubes, name, (x, y))
-            spectra.append(Banded(compared, noise, view.model_sigma[y, x], view.predicted_sigma[y, x]))
+            spaxel_sigma = np.where(used[y, x], noise[y, x], np.nan)
+            compared = spaxel_compared(cubes, name, (x, y))
+            spectra.append(Banded(compared, spaxel_sigma, view.model_sigma[y, x], view.predicted_sigma[y, x]))
     return tuple(spectra)
 
 
 def predictive_images(view: SampleView) -> tuple[SkyImage, ...]:
-    """White light of the data, by how much it differs from the prediction, how well the model knows it."""
+    """White light of the data, by how much it differs from the prediction, how well the model knows it.
+
+    The model's sigma is an upper limit, that of bins which err together.
+    """
     cubes = view.cubes
+    inverse = np.where(cubes.used, cubes.inverse_sigma, np.inf)
+    noise = np.sqrt(np.sum((np.diff(cubes.bins.edges) / inverse) ** 2, axis=2))
+    model_sigma = light(cubes, view.model_sigma) / np.where(noise > 0, noise, np.nan)
     return (
         SkyImage("data: white light", light(cubes, cubes.flux) / cubes.sky.pixel_scale**2, LIGHT_LABEL, "brightness"),
         SkyImage("data − predicted: white light", light_residual(cubes), "σ of the data", "deviation"),
-        SkyImage("model: σ of the white light", model_light_sigma(view), "σ of the data (at most)"),
+        SkyImage("model: σ of the white light", model_sigma, "σ of the data (at most)"),
     )

@@ -1,1 +1,0 @@
-"""Tables of nebular lines in the formats of other packages, one module per format."""

@@ -1,1 +1,0 @@
-"""Pictures of fits and of posterior samples, from plain arrays."""

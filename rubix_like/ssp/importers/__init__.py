@@ -1,1 +1,0 @@
-"""SSP libraries in the formats of other packages, one module per format."""
