@@ -14,10 +14,6 @@ from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
 
-_COMPLETE = "rubix_like.cli.shell_completion:complete"
-"""What answers a shell that completes a line, and ends the process."""
-
-
 def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] = lambda: None) -> int:
     """Run the command line; returns the exit code: 0, 1 where a part of a catalogue failed, 2 where settings or data
     cannot be used, 70 where the program is at fault; but for 0 with one message on standard error.
@@ -42,7 +38,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
     others."""
     parser = make_parser()
     if "_ARGCOMPLETE" in os.environ:
-        found_at(_COMPLETE)(parser)
+        found_at("rubix_like.cli.shell_completion:complete")(parser)  # answers the shell, and ends the process
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         hint = hint_for_words(unknown, options.usage(), options.command if "set" in vars(options) else None)

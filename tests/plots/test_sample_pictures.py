@@ -35,7 +35,6 @@ from rubix_like.plots.sample_pictures import (
     draw_corner,
     draw_followed,
     draw_predictive,
-    evenly_chosen,
     predictive_images,
 )
 
@@ -206,11 +205,6 @@ def test_draws_that_diverged_are_marked():
     np.testing.assert_array_equal(crosses.get_ydata(), east[0, [3, 70]])
     assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "2 diverged"
     assert "2 diverged" in view_of().title
-
-
-def test_of_many_draws_points_are_chosen_evenly():
-    np.testing.assert_array_equal(evenly_chosen(5, 10), np.arange(5))
-    np.testing.assert_array_equal(evenly_chosen(25, 10), np.arange(0, 25, 3))
 
 
 @functools.cache
