@@ -5,8 +5,7 @@ import numpy as np
 from astropy.io import fits
 
 from rubix_like.extend import energy_per_photon, to_air
-from rubix_like.importers.nebulabayes import read_nebulabayes
-from rubix_like.nebular import LINES, write_nebular
+from rubix_like.nebular import LINES, SHELF, write_nebular
 
 HOT = np.array([12000.0])
 DENSITY = np.array([100.0])
@@ -144,5 +143,5 @@ def write_nlr(folder):
     grid = folder / "narrow.fits.gz"
     fits.HDUList([fits.PrimaryHDU(), fits.BinTableHDU.from_columns(own)]).writeto(grid, overwrite=True)
     path = folder / "narrow.h5"
-    write_nebular(read_nebulabayes(grid), path)
+    write_nebular(SHELF.formats.find("nebulabayes-fits").read(grid), path)
     return path

@@ -14,6 +14,7 @@ from rubix_like.runtime.registry import exits_as_errors
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
 
+
 def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] = lambda: None) -> int:
     """Run the command line; returns the exit code: 0, 1 where a part of a catalogue failed, 2 where settings or data
     cannot be used, 70 where the program is at fault; but for 0 with one message on standard error.

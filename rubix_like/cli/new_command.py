@@ -24,19 +24,18 @@ DEFAULTS = {"path": "mine.yaml", "instrument": "muse", "galaxy": _SYNTHETIC}
 _WIDEST = 100
 """Spaxels along a side of the field that is proposed; a preset's own field may have far more."""
 
-_GALAXIES = {
-    True: """\
+_SYNTHETIC_GALAXY = """\
 galaxy:
   reader: synthetic              # a disc with a bulge, made on the spot; or, for a file: path: cutout.hdf5
   n_stars: 50000
   seed: 1                        # the same seed makes the same galaxy
-""",
-    False: """\
+"""
+
+_GALAXY_OF_FILE = """\
 galaxy:
   path: {path}    # {found}
   center: null                   # null finds it; or [x, y, z] in the file's own unit of length
-{more}""",
-}
+{more}"""
 
 _REST = """
 ssp:
@@ -101,9 +100,11 @@ def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
     Raises FileNotFoundError or ConfigError for a galaxy that is not there or not recognised.
     """
     preset = InstrumentSettings.model_validate({"name": instrument})
-    is_synthetic = galaxy == _SYNTHETIC
-    found, more = ("", "") if is_synthetic else _recognised(galaxy)
-    what = "a synthetic disc galaxy" if is_synthetic else _in_comment(Path(galaxy).name)
+    what, section = "a synthetic disc galaxy", _SYNTHETIC_GALAXY
+    if galaxy != _SYNTHETIC:
+        recognised, more = _recognised(galaxy)
+        what = _in_comment(Path(galaxy).name)
+        section = _GALAXY_OF_FILE.format(path=_in_yaml(galaxy), found=recognised, more=more)
     name = _in_comment(shlex.quote(path.name))
     head = (
         f"# A run of rubix-like: {what} seen by {preset.label}.\n#\n"
@@ -116,7 +117,7 @@ def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
     rest = _REST.format(
         instrument=instrument, telescope=preset.telescope or "preset", field=field, cube=_in_yaml(f"{path.stem}.fits")
     )
-    return head + _GALAXIES[is_synthetic].format(path=_in_yaml(galaxy), found=found, more=more) + rest
+    return head + section + rest
 
 
 def _in_yaml(text: str) -> str:

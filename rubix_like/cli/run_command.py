@@ -65,22 +65,26 @@ def _progress(team: AbstractProcessGroup) -> Progress:
     return terminal_progress() if team.number == 0 else Progress()
 
 
-def run_cube(options: argparse.Namespace) -> int:
-    """`rubix-like run`; returns the exit code."""
+def _is_of_catalogue(options: argparse.Namespace, *others: str) -> bool:
+    """Whether the options are those of a catalogue; raises ConfigError for some that go with one run or with a
+    catalogue only."""
     if options.catalogue is not None:
-        _refuse_distributed(options)
-        return run_listed(options)
-    for name in ("views", "part", "redo", "executor", "block"):
+        if read_launch(options) is not None:
+            raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
+        return True
+    for name in others:
         if getattr(options, name):
             raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
+    return False
+
+
+def run_cube(options: argparse.Namespace) -> int:
+    """`rubix-like run`; returns the exit code."""
+    if _is_of_catalogue(options, "views", "part", "redo", "executor", "block"):
+        return _run_listed(options)
     with _team(options) as team:
         _run_together(options, team)
     return 0
-
-
-def _refuse_distributed(options: argparse.Namespace) -> None:
-    if read_launch(options) is not None:
-        raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
 
 
 def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> None:
@@ -114,11 +118,8 @@ def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> No
 
 def check_cube(options: argparse.Namespace) -> int:
     """`rubix-like check`; returns the exit code."""
-    if options.catalogue is not None:
-        _refuse_distributed(options)
-        return check_listed(options)
-    if options.views is not None:
-        raise ConfigError("--views: expected --catalogue LIST.csv beside it, got none")
+    if _is_of_catalogue(options, "views"):
+        return _check_listed(options)
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
         if config.fit is not None:
@@ -148,8 +149,8 @@ EXIT_SOME_FAILED = 1
 _SHOWN = 10
 
 
-def run_listed(options: argparse.Namespace) -> int:
-    """The command: observe what the options list, say what became of it; returns the exit code."""
+def _run_listed(options: argparse.Namespace) -> int:
+    """Observe what the options list, and print what became of it; returns the exit code."""
     part, how = read_part(options.part), How(options.executor, options.block, options.plot, alone=True)
     if options.plot:
         import_matplotlib()
@@ -196,7 +197,7 @@ def _reasons(what: str, reasons: Mapping[str, str]) -> list[str]:
     return [*lines, *([f"  and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else [])]
 
 
-def check_listed(options: argparse.Namespace) -> int:
+def _check_listed(options: argparse.Namespace) -> int:
     """`rubix-like check CONFIG --catalogue LIST`: every row is checked, every file opened, the first run planned.
 
     Returns the exit code that the run would have. Raises ConfigError with all rows that cannot be used.
@@ -212,12 +213,10 @@ def check_listed(options: argparse.Namespace) -> int:
         file.n_bytes + file.truth_bytes for entry in entries for file in output_files(entry.config, entry.path)
     )
     print(
-        *[
-            f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "
-            f"{counted(len(programs), 'kind')} of programs to compile at least",
-            f"folder      {folder}" + (f" ({counted(done, 'cube')} there already)" if done else ""),
-            f"files       about {format_bytes(n_bytes)} in all, uncompressed",
-        ],
+        f"catalogue   {counted(len(entries), 'run')} of {counted(len(galaxies), 'galaxy', 'galaxies')}, "
+        f"{counted(len(programs), 'kind')} of programs to compile at least",
+        f"folder      {folder}" + (f" ({counted(done, 'cube')} there already)" if done else ""),
+        f"files       about {format_bytes(n_bytes)} in all, uncompressed",
         sep="\n",
     )
     if opened:

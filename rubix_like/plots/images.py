@@ -192,13 +192,11 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"no such maps file: {path}; check the path (maps=...)")
-    images = []
     try:
         with opened_fits(path, quiet=True) as hdus:
-            for index, hdu in enumerate(hdus):
-                is_map = isinstance(hdu, IMAGES) and hdu.header.get("NAXIS") == 2 and hdu.name != "DQ"
-                if is_map and (truth or not hdu.name.endswith(TRUE)):
-                    images.append(_image(index, hdu))
+            planes = [(n, hdu) for n, hdu in enumerate(hdus) if isinstance(hdu, IMAGES) and hdu.header["NAXIS"] == 2]
+            maps = [(n, hdu) for n, hdu in planes if hdu.name != "DQ" and (truth or not hdu.name.endswith(TRUE))]
+            images = tuple(_image(n, hdu) for n, hdu in maps)
     except UNREADABLE as error:
         raise ConfigError(
             f"{path} cannot be read as maps ({reason_of(error)}); expected a FITS file with 2-D images"
@@ -210,7 +208,7 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
             f"{path}: expected 2-D images of {footprint.n_x} x {footprint.n_y} spaxels, as the cube has, got {found}; "
             f"give the maps of this cube (maps=...), or move the file away"
         )
-    return tuple(images)
+    return images
 
 
 def _image(index: int, hdu: Any) -> SkyImage:

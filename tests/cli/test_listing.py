@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 from building import REGISTRIES
 from command_line import make_parser, printed
@@ -52,37 +51,24 @@ def test_configurations_are_listed_with_their_files():
         assert Path(text) == REPOSITORY / "configs" / f"{name}.yaml"
 
 
-@pytest.mark.parametrize("rows", [list_stages, list_readers, list_pipelines, list_configs])
-def test_one_line_each(rows):
-    for name, text in rows().rows:
-        assert text
-        assert "\n" not in name + text
-
-
-LISTS = [getattr(rubix_like, name) for name in rubix_like.__all__ if name.startswith("list_")]
-
-
-@pytest.mark.parametrize("own", LISTS, ids=lambda own: own.__name__)
-def test_lists_from_python(own):
-    """They print as a table, say which names there are, and are shown as HTML."""
-    found = own()
-    lines = repr(found).splitlines()
-    assert lines[0].split()[0] == found.columns[0]
-    assert len(lines) == len(found) + 1
-    assert all(line.startswith(name) for line, name in zip(lines[1:], found, strict=True))
-    assert all(name in found for name in found.names)
-    assert "no such name" not in found
-    assert found._repr_html_().count("<tr>") == len(found) + 1
-
-
 def test_python_lists_what_the_command_lists():
+    """Lists print as a table, say which names there are, and are shown as HTML."""
     (commands,) = (action.choices for action in make_parser()._actions if isinstance(action.choices, dict))
     (kinds,) = (action.choices for action in commands["list"]._actions if action.dest == "kind")
     functions = {kind: f"list_{'libraries' if kind == 'ssp' else kind}" for kind in kinds}
-    assert sorted(functions.values()) == sorted(own.__name__ for own in LISTS)
+    assert sorted(functions.values()) == sorted(name for name in rubix_like.__all__ if name.startswith("list_"))
     for kind, function in functions.items():
+        found = getattr(rubix_like, function)()
         text = printed("list", kind)
-        assert all(name in text for name in getattr(rubix_like, function)())
+        assert all(name in text for name in found)
+        lines = repr(found).splitlines()
+        assert lines[0].split()[0] == found.columns[0]
+        assert len(lines) == len(found) + 1
+        assert all(line.startswith(name) for line, name in zip(lines[1:], found, strict=True))
+        assert all(name in found for name in found.names)
+        assert all(words and "\n" not in name + words for name, words, *_ in found.rows)
+        assert "no such name" not in found
+        assert found._repr_html_().count("<tr>") == len(found) + 1
 
 
 def test_an_empty_list_says_so():

@@ -20,8 +20,7 @@ from quick_compiler import quick_environment
 from small import make_cube
 
 from rubix_like import ConfigError, Cube, __version__
-from rubix_like.cli.options import read_overrides
-from rubix_like.extend import resource, resource_names
+from rubix_like.extend import resource
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -101,43 +100,19 @@ def files(folder):
 @pytest.mark.parametrize(
     ("settings", "fragments"),
     [
-        (["instrument.name=mus"], ["instrument", "'mus'", "did you mean 'muse'"]),
-        (["instrument.name=MUSE"], ["instrument", "'MUSE'", "did you mean 'muse'"]),
-        (["inclination=30"], ["unknown key 'inclination'", "did you mean 'observation.inclination'"]),
         (["name=muse"], ["unknown key 'name'", "did you mean 'instrument.name'"]),
         (["observation.n_stars=3"], ["'observation.n_stars'", "did you mean 'galaxy.n_stars'"]),
-        (["instrument.fov=0 arcsec"], ["instrument.fov", "at least one spaxel of 0.2 arcsec", "0.0 x 0.0"]),
-        (["instrument.fov=-3 arcsec"], ["instrument.fov", "at least one spaxel"]),
         (["instrument=manga"], ["instrument", "expected a section", "'manga'"]),
-        (["observation.inclinaton=3 deg"], ["unknown key 'observation.inclinaton'", "did you mean 'inclination'"]),
         (["observaton.inclination=3 deg"], ["unknown key 'observaton'", "did you mean 'observation'"]),
-        (["galaxy.n_star=3"], ["unknown key 'n_star'", "'synthetic'", "did you mean 'n_stars'"]),
-        (["observation.inclination=3 kg"], ["observation.inclination", "in deg", "'3 kg'"]),
-        (["observation.inclination=3 foo"], ["observation.inclination", "in deg", "'3 foo'"]),
-        (["observation.cosmology=Plank18"], ["observation.cosmology", "'Plank18'", "did you mean 'Planck18'"]),
         (["observation.redshift=-0.1"], ["observation.redshift", ">= 0", "-0.1"]),
-        (["observation.redshift=0"], ["redshift 0", "expected a distance (e.g. 10 Mpc)"]),
-        (["galaxy.reader=ilustris"], ["'ilustris'", "did you mean 'illustris'"]),
-        (["galaxy.n_stars=0"], ["galaxy.n_stars", ">= 1"]),
-        (["galaxy.n_stars=1"], ["observation.align", "1 star", "align: none"]),
-        (["galaxy=null"], ["galaxy", "a section with a reader", "e.g."]),
-        (["pipeline=stelar"], ["'stelar'", "did you mean 'stellar'"]),
         (["pipeline.foo=3"], ["'pipeline.foo'", "a section", "'stellar'"]),
-        (["ssp.library=popstarr"], ["ssp.library", "'popstarr'", "did you mean 'popstar'"]),
         (["ssp.library=./foo.h5"], ["ssp.library", "./foo.h5", "no such file"]),
-        (["ssp.library=bc03-miles"], ["bc03-miles", "rubix-like ssp get bc03-miles"]),
-        (["devices.data=999"], ["devices.data", "1 to 8", "999"]),
-        (["devices.data=0"], ["devices.data", "'all'", "0"]),
-        (["noise.signal_to_noise=0"], ["noise.signal_to_noise", ">= 0.0001"]),
-        (["output.path=cube.png"], ["output.path", ".fits", "'cube.png'"]),
         (["instrument.wavelength={start: 2e9, stop: 2.1e9, step: 1e6, medium: vacuum}"], ["wavelength", "popstar"]),
         (["instrument.wavelength={start: 95.6, stop: 95.8, step: 0.1, medium: vacuum}"], ["wavelength", "km/s"]),
+        (["observation.velocity_offset=1e5"], ["velocity", "below 26667 km/s", "observation.velocity_offset"]),
         (["observation.inclination"], ["--set", "KEY=VALUE", "'observation.inclination'"]),
         (["observation.inclination="], ["--set", "KEY=VALUE", "null"]),
         (["=3"], ["--set", "KEY=VALUE"]),
-        (["instrument.wavelength.step=1e-9"], ["instrument.wavelength", "at most 1000000 bins"]),
-        (["instrument.pixel_scale=1e-300"], ["instrument.pixel_scale", ">= 1e-06"]),
-        (["observation.velocity_offset=1e5"], ["velocity", "below 26667 km/s", "observation.velocity_offset"]),
     ],
 )
 def test_settings_that_cannot_be_used_end_in_one_message(command, tmp_path, settings, fragments):
@@ -149,11 +124,8 @@ def test_settings_that_cannot_be_used_end_in_one_message(command, tmp_path, sett
     ("name", "content", "fragments"),
     [
         ("absent.yaml", None, ["no file 'absent.yaml'", "packaged: fit_synthetic, manga_tng, muse_tng, quickstart"]),
-        ("quikstart", None, ["'quikstart'", "did you mean 'quickstart'"]),
         ("bad.yaml", b"galaxy: {reader: synthetic\nobservation: 3", ["bad.yaml, line 2, column 12", "expected YAML"]),
         ("tab.yaml", b"galaxy:\n\treader: synthetic\n", ["tab.yaml, line 2"]),
-        ("empty.yaml", b"", ["empty.yaml", "'key: value' pairs", "an empty file"]),
-        ("binary.yaml", b"\xff\xfe\x00", ["binary.yaml", "not UTF-8"]),
         ("partial.yaml", b"galaxy: {reader: synthetic}\n", ["2 problems", "observation: expected", "instrument: exp"]),
     ],
 )
@@ -216,19 +188,9 @@ def without(name):
     ("stars", "fragments"),
     [
         (without("GFM_Metallicity"), ["cutout.hdf5", "PartType4/GFM_Metallicity is missing", "has Coordinates"]),
-        (without("GFM_StellarFormationTime"), ["PartType4/GFM_StellarFormationTime is missing"]),
-        (None, ["cutout.hdf5", "PartType4", "the file has Header"]),
-        ({}, ["cutout.hdf5", "PartType4", "missing or empty"]),
-        (star_columns(0), ["PartType4", "at least one star", "no particles"]),
-        (changed("GFM_StellarFormationTime", slice(None), -0.5), ["only 100 wind cells", "choose a galaxy"]),
         (changed("Coordinates", (7, 1), np.nan), ["PartType4/Coordinates", "finite", "nan", "(7, 1)"]),
-        (changed("Velocities", (3, 0), np.inf), ["PartType4/Velocities", "finite", "inf", "(3, 0)"]),
         (changed("GFM_Metallicity", 3, 1.7), ["metallicity", "mass fractions", "1.7", "index 3"]),
-        (changed("GFM_InitialMass", 3, -1.0), ["initial_mass", ">= 0", "index 3"]),
-        (changed("Masses", 3, -1e-6), ["mass", ">= 0", "index 3"]),
-        (changed("GFM_StellarFormationTime", 4, 5.2), ["birth scale factors", "0.8 (the snapshot)", "5.2 at star 4"]),
         (star_columns(1), ["observation.align", "1 star", "align: none"]),
-        ({**star_columns(), "Masses": np.ones(99)}, ["as many rows", "Masses 99"]),
     ],
 )
 def test_cutouts_that_cannot_be_used(command, tmp_path, stars, fragments):
@@ -247,9 +209,6 @@ def write_truncated(path):
     ("make", "fragments"),
     [
         (lambda path: None, ["galaxy.path", "no file 'cutout.hdf5'", "set galaxy.path"]),
-        (lambda path: path.write_text("hello"), ["galaxy.path", "not an HDF5 file"]),
-        (lambda path: path.write_bytes(b""), ["galaxy.path", "not an HDF5 file"]),
-        (lambda path: path.mkdir(), ["galaxy.path", "directory"]),
         (write_truncated, ["galaxy.path", "cannot be read", "is the download complete"]),
         (lambda path: write_cutout(path, star_columns(), {}), ["cutout.hdf5", "datasets or attributes are others"]),
     ],
@@ -307,12 +266,11 @@ def test_disk_that_fills_up_during_the_write_leaves_the_older_cube(command, tmp_
     """A limit on the size of files stands for the full disk: the write fails part of the way."""
     (tmp_path / "cube.fits").write_text("older")
     soft, hard = limits.getrlimit(limits.RLIMIT_FSIZE)
-    settings = (*SMALL, "noise.signal_to_noise=10")
-    assert command("run", "quickstart", "--output", "first.fits", *settings)[0] == 0
+    assert command("run", "quickstart", "--output", "first.fits", *SMALL)[0] == 0
     limit = (tmp_path / "first.fits").stat().st_size // 2
     limits.setrlimit(limits.RLIMIT_FSIZE, (limit, hard))
     try:
-        outcome = command("run", "quickstart", "--overwrite", *settings)
+        outcome = command("run", "quickstart", "--overwrite", *SMALL)
     finally:
         limits.setrlimit(limits.RLIMIT_FSIZE, (soft, hard))
     assert_refused(outcome, "cannot write cube.fits", "disk or the quota is full", "free some space")
@@ -401,7 +359,7 @@ def test_a_check_of_a_catalogue_says_what_the_run_will_record(command, tmp_path)
         stars = {key: values for key, values in star_columns().items() if key != dataset}
         write_cutout(tmp_path / f"{name}.hdf5", stars)
     (tmp_path / "none.hdf5").write_bytes(b"nothing of the kind" * 20)
-    (tmp_path / "list.csv").write_text("galaxy.path\n" + "".join(f"{own.name}\n" for own in tmp_path.glob("*.hdf5")))
+    (tmp_path / "list.csv").write_text("galaxy.path\n" + "".join(f"{path.name}\n" for path in tmp_path.glob("*.hdf5")))
     (tmp_path / "views.csv").write_text('name,observation.offset\nhere,"[0, 0]"\nbeside,"[300 arcsec, 0]"\n')
     (tmp_path / "run.yaml").write_text("galaxy: {reader: illustris}\nobservation: {redshift: 0.03}\n")
     words = ("run.yaml", "--catalogue", "list.csv", "--views", "views.csv", "--set", INSTRUMENT)
@@ -432,16 +390,38 @@ def run_small(command, *settings, output="cube.fits"):
     return text, Cube.read(output)
 
 
-def test_run_says_what_it_wrote(command, tmp_path):
-    text, cube = run_small(command)
+def test_run_says_what_it_wrote_and_a_second_one_compiles_nothing(command, tmp_path, cache):
+    """Standard output holds the results alone; the second cube is compressed, and drawn."""
+    code, text, errors = command("run", "quickstart", *SMALL)
+    assert code == 0
     lines = text.splitlines()
     assert lines[0] == f"Cube written to cube.fits ({Path('cube.fits').stat().st_size / 1e3:.3g} kB)"
     assert lines[1] == "10 x 10 spaxels of 0.2 arcsec, 81 bins from 4899.38 to 5000.62 Angstrom (air, linear)"
     data = fits.getdata("cube.fits", "DATA")
     assert f"Total flux {data.sum(dtype=float) * 1.25e-20:.4g} erg/s/cm2" in lines[2]
     assert "Time: load" in text
-    assert cube.flux.shape == (10, 10, 81)
+    assert data.shape == (81, 10, 10)
     assert files(tmp_path) == ["cube.fits"]
+    assert "..." not in text
+    assert [line for line in errors.splitlines() if line.endswith("...")] == [
+        "loading the galaxy ...",
+        "planning the run ...",
+        "compiling ...",
+        "painting 100 stars on 1 device ...",
+        "writing cube.fits ...",
+    ]
+    first, compiled = Path("cube.fits").stat().st_ino, files(cache)
+    assert any(name.startswith("compiled/jit_observe") for name in compiled)
+    run_small(command)
+    assert Path("cube.fits").stat().st_ino != first
+    assert files(cache) == compiled
+    code, text, _ = command("run", "quickstart", "--plot", "--output", "cube.fits.gz", *SMALL)
+    assert code == 0
+    assert text.splitlines()[-1] == "Picture: cube.png"
+    assert files(tmp_path) == ["cube.fits", "cube.fits.gz", "cube.png"]
+    assert (tmp_path / "cube.fits.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert (tmp_path / "cube.png").read_bytes()[:4] == b"\x89PNG"
+    np.testing.assert_array_equal(Cube.read("cube.fits.gz").flux, np.moveaxis(data, 0, -1))
 
 
 def test_run_says_where_all_pointings_are(command, tmp_path):
@@ -458,18 +438,6 @@ def test_run_says_where_all_pointings_are(command, tmp_path):
     assert files(tmp_path) == ["m.fits", "m.png", "m_1.fits", "m_turned.fits"]
 
 
-def test_standard_output_holds_the_results_alone(command):
-    _, text, errors = command("run", "quickstart", *SMALL)
-    assert "..." not in text
-    assert [line for line in errors.splitlines() if line.endswith("...")] == [
-        "loading the galaxy ...",
-        "planning the run ...",
-        "compiling ...",
-        "painting 100 stars on 1 device ...",
-        "writing cube.fits ...",
-    ]
-
-
 def test_one_star_without_alignment(command, tmp_path):
     write_cutout(tmp_path / "one.hdf5", star_columns(1))
     points = ("observation.align=none", "engine.deposit=nearest")
@@ -477,8 +445,6 @@ def test_one_star_without_alignment(command, tmp_path):
     light = np.asarray(cube.flux).sum(axis=2)
     assert np.count_nonzero(light) == 1
     assert light[4:6, 4:6].sum() == light.sum()
-    text, _ = run_small(command, "galaxy.n_stars=1", "observation.align=none")
-    assert "too few stars to sample the bulge" in text
 
 
 def test_ages_and_metallicities_beyond_the_library_are_clamped_and_counted(command, tmp_path):
@@ -508,52 +474,33 @@ def test_detector_partly_outside_the_library_is_flagged(command):
     assert "spectra.not_covered" in [note.key for note in cube.meta.notes]
 
 
-def test_field_much_larger_than_the_galaxy(command):
-    sizes = "disc_scale_length: 0.1 kpc, disc_scale_height: 0.01 kpc, bulge_effective_radius: 0.02 kpc"
-    galaxy = f"galaxy={{reader: synthetic, n_stars: 100, {sizes}}}"
-    field = ("instrument.fov=100 arcsec", "instrument.pixel_scale=10 arcsec", "engine.deposit=nearest")
-    text, cube = run_small(command, galaxy, *field)
-    light = np.asarray(cube.flux).sum(axis=2)
-    assert light.shape == (10, 10)
-    assert light.sum() > 0
-    assert light[4:6, 4:6].sum() == pytest.approx(light.sum(), rel=1e-6)
-    assert "outside the field" not in text
-
-
 def test_all_stars_outside_the_field(command):
     away = "observation.offset=[500 arcsec, 0 arcsec]"
-    text, cube = run_small(command, away)
+    code, text, _ = command("run", "quickstart", "--plot", *SMALL, away, "noise.signal_to_noise=10")
+    cube = Cube.read("cube.fits")
+    assert code == 0
     assert "100 of 100 stars (100 % of the mass) are outside the field" in text
-    assert not np.any(cube.flux)
-    text, cube = run_small(command, away, "noise.signal_to_noise=10")
     assert not np.any(cube.flux)
     assert not np.any(cube.variance)
     assert not np.any(cube.ivar)
     assert "Noise: S/N 10 was asked for, but none was added" in text
+    assert Path("cube.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_one_star_in_the_middle_of_the_only_voxel(command):
-    """Nearest gives the voxel all its light, cic nearly so, tsc 3/4 of it along each axis."""
+    """Nearest gives the voxel all its light, tsc 3/4 of it along each axis."""
     sizes = "disc_scale_length: 1 pc, disc_scale_height: 0.1 pc, bulge_effective_radius: 1 pc"
     galaxy = f"galaxy={{reader: synthetic, n_stars: 1, {sizes}}}"
     totals = {}
-    for deposit in ("nearest", "cic", "tsc"):
+    for deposit in ("nearest", "tsc"):
         one = ("instrument.fov=0.2 arcsec", "instrument.wavelength.stop=4900", "observation.align=none")
         text, cube = run_small(command, galaxy, *one, f"engine.deposit={deposit}")
         assert cube.flux.shape == (1, 1, 1)
         assert "1 x 1 spaxels of 0.2 arcsec, 1 bin" in text
+        assert "too few stars to sample the bulge" in text
         totals[deposit] = float(np.asarray(cube.flux).sum())
     assert totals["nearest"] > 0
-    assert 0.9 * totals["nearest"] < totals["cic"] < totals["nearest"]
     assert totals["tsc"] == pytest.approx(0.75**2 * totals["nearest"], rel=1e-2)
-
-
-def test_two_bins(command):
-    _, cube = run_small(command, "instrument.wavelength.stop=4901.25")
-    assert cube.flux.shape == (10, 10, 2)
-    np.testing.assert_allclose(cube.wavelength, [4900, 4901.25])
-    np.testing.assert_allclose(cube.wave_edges, [4899.375, 4900.625, 4901.875])
-    assert float(np.asarray(cube.flux).sum()) > 0
 
 
 def test_redshift_0_at_a_distance(command):
@@ -566,42 +513,19 @@ def test_redshift_0_at_a_distance(command):
     np.testing.assert_allclose(far, near / 1e4, rtol=1e-4, atol=1e-7 * near.max())
 
 
-def test_high_redshift(command):
-    _, cube = run_small(command, "observation.redshift=6")
+def test_two_bins_at_high_redshift_in_double_precision(command):
+    settings = ("observation.redshift=6", "instrument.wavelength.stop=4901.25", "engine.precision=float64")
+    _, cube = run_small(command, *settings)
+    assert cube.flux.shape == (10, 10, 2)
+    np.testing.assert_allclose(cube.wavelength, [4900, 4901.25])
+    np.testing.assert_allclose(cube.wave_edges, [4899.375, 4900.625, 4901.875])
     assert np.asarray(cube.flux).min() >= 0
     assert float(np.asarray(cube.flux).sum()) > 0
-    assert fits.getheader("cube.fits")["REDSHIFT"] == 6
-
-
-def test_double_precision(command):
-    _, single = run_small(command)
-    _, double = run_small(command, "engine.precision=float64")
-    assert fits.getheader("cube.fits")["PRECISIO"] == "float64"
-    peak = float(np.max(np.asarray(double.flux)))
-    difference = np.abs(np.asarray(single.flux) - np.asarray(double.flux)).max()
-    assert 0 < difference < 2e-3 * peak
-
-
-def test_compressed_output_and_its_picture(command, tmp_path):
-    pytest.importorskip("matplotlib")
-    code, text, _ = command("run", "quickstart", "--plot", "--output", "cube.fits.gz", *SMALL)
-    assert code == 0
-    assert files(tmp_path) == ["cube.fits.gz", "cube.png"]
-    assert (tmp_path / "cube.fits.gz").read_bytes()[:2] == b"\x1f\x8b"
-    assert (tmp_path / "cube.png").read_bytes()[:4] == b"\x89PNG"
-    assert text.splitlines()[-1] == "Picture: cube.png"
-    assert Cube.read("cube.fits.gz").flux.shape == (10, 10, 81)
-
-
-def test_picture_of_an_empty_field(command, tmp_path):
-    pytest.importorskip("matplotlib")
-    away = "observation.offset=[500 arcsec, 0 arcsec]"
-    assert command("run", "quickstart", "--plot", *SMALL, away)[0] == 0
-    assert files(tmp_path) == ["cube.fits", "cube.png"]
+    header = fits.getheader("cube.fits")
+    assert (header["REDSHIFT"], header["PRECISIO"]) == (6, "float64")
 
 
 def test_picture_that_cannot_be_written_is_refused_before_the_run(command, tmp_path):
-    pytest.importorskip("matplotlib")
     (tmp_path / "cube.png").mkdir()
     assert_refused(command("run", "quickstart", "--plot", *SMALL), "cube.png", "it is a folder")
     assert files(tmp_path) == ["cube.png"]
@@ -621,17 +545,6 @@ def test_paths_of_configuration_and_output(command, tmp_path, monkeypatch):
     assert command("run", "there/mine.yaml", *SMALL, "output.path=~/d.fits")[0] == 0
     made = [name for name in files(tmp_path) if name.endswith("fits")]
     assert made == ["b.fits", "home/c.fits", "home/d.fits", "there/a.fits"]
-
-
-def test_second_run_overwrites_and_compiles_nothing(command, cache):
-    settings = ("noise.signal_to_noise=10",)
-    run_small(command, *settings)
-    first, compiled = Path("cube.fits").stat().st_ino, files(cache)
-    _, cube = run_small(command, *settings)
-    assert Path("cube.fits").stat().st_ino != first
-    assert files(cache) == compiled
-    assert any(name.startswith("compiled/jit_observe") for name in compiled)
-    assert cube.variance.shape == (10, 10, 81)
 
 
 def test_check_prints_and_writes_nothing(command, tmp_path):
@@ -660,55 +573,11 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
     assert_refused(command("check", "quickstart", *SMALL, *misspelt), named)
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
-        (
-            "stages",
-            [
-                "surface_density",
-                "dust_column",
-                "nucleus",
-                "orient",
-                "point",
-                "stars",
-                "lines",
-                "nebulae",
-                "agn",
-                "psf",
-                "dust",
-                "degrade_lsf",
-                "aperture",
-                "noise",
-            ],
-        ),
-        ("fields", ["surface_density", "dust_column", "nucleus"]),
-        ("kernels", ["scatter"]),
-        ("samplers", ["nuts", "geovi"]),
-        ("executors", ["processes", "mpi", "dask", "parsl"]),
-        ("readers", ["synthetic", "components", "auto", "table", *resource_names("simulations")]),
-        ("pipelines", ["lines", "nebular", "stellar", "stellar_density", "stellar_lines"]),
-        ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),
-    ],
-)
-def test_lists(command, kind, names):
-    code, text, errors = command("list", kind)
-    assert (code, errors) == (0, "")
-    rows = [line.split(maxsplit=1) for line in text.splitlines()]
-    assert [name for name, _ in rows] == names
-    assert all(description.isascii() for _, description in rows)
-
-
 def test_libraries(command, tmp_path, monkeypatch):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     packaged = resource("data", "popstar")
-    code, text, _ = command("ssp", "info", "popstar")
-    assert code == 0
-    assert "Chabrier" in text
-    code, text, _ = command("ssp", "import", packaged, "--name", "mine")
-    assert code == 0
-    assert str(tmp_path / "cache" / "ssp" / "mine.h5") in text
+    assert "Chabrier" in command("ssp", "info", "popstar")[1]
+    assert str(tmp_path / "cache" / "ssp" / "mine.h5") in command("ssp", "import", packaged, "--name", "mine")[1]
     assert re.search("^mine +in the cache", command("ssp", "list")[1], re.M)
     assert f"Library popstar is in {packaged}" in command("ssp", "get", "popstar")[1]
     assert_refused(command("ssp", "get", "bc03"), "'bc03'", "did you mean 'bc03-lr'")
@@ -724,10 +593,6 @@ def test_version(capsys):
         main(["--version"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out == f"rubix-like {__version__}\n"
-
-
-def test_overrides():
-    assert read_overrides(["a.b=1", " c = x=y", "d=null"]) == {"a.b": "1", "c": " x=y", "d": "null"}
 
 
 def start(cache, *arguments, program=("-m", "rubix_like.cli"), **options):

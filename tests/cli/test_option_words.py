@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubix_like.cli.options import in_options
+from rubix_like.cli.options import in_options, read_overrides
 
 OPTIONS = ["--output", "--overwrite", "--restart", "--process-id", "--spaxel", "--hdu", "--data", "--n"]
 
@@ -25,3 +25,7 @@ OPTIONS = ["--output", "--overwrite", "--restart", "--process-id", "--spaxel", "
 )
 def test_messages(message, expected):
     assert in_options(message, OPTIONS) == expected
+
+
+def test_overrides():
+    assert read_overrides(["a.b=1", " c = x=y", "d=null"]) == {"a.b": "1", "c": " x=y", "d": "null"}

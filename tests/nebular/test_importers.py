@@ -11,9 +11,6 @@ from nebular_files import DENSITY, HOT, LUMINOSITY, fsps_text, write_bagpipes, w
 
 from rubix_like import ConfigError, load_nebular
 from rubix_like.extend import energy_per_photon, ratio_to_h_beta, resource
-from rubix_like.importers.fsps import read_fsps_lines
-from rubix_like.importers.nebulabayes import read_nebulabayes
-from rubix_like.importers.synthesizer import read_synthesizer_lines
 from rubix_like.nebular import SHELF
 
 
@@ -21,6 +18,10 @@ from rubix_like.nebular import SHELF
 def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+def read(layout, path):
+    return SHELF.formats.find(layout).read(path)
 
 
 def assert_is_the_gas(table):
@@ -46,7 +47,7 @@ def test_nebulabayes(cache, tmp_path):
 
 def test_values_go_to_their_nodes(tmp_path):
     """The rows of the sample run backwards."""
-    table = read_nebulabayes(write_nebulabayes(tmp_path, OI6300=np.arange(8.0, 0.0, -1.0) / 100.0))
+    table = read("nebulabayes-fits", write_nebulabayes(tmp_path, OI6300=np.arange(8.0, 0.0, -1.0) / 100.0))
     ratio = table.line("[O I] 6300") / table.line("Hb")
     np.testing.assert_allclose(ratio.reshape(-1), np.arange(1, 9) / 100.0, rtol=1e-6)
 
@@ -82,10 +83,10 @@ def test_a_damaged_fsps_table(tmp_path):
     path = tmp_path / "x.lines"
     path.write_text("\n".join(fsps_text().splitlines()[:-2]) + "\n")
     with pytest.raises(ValueError, match=r"x\.lines: expected 8 models of 7 lines"):
-        read_fsps_lines(path)
+        read("fsps-lines", path)
     path.write_text(fsps_text({**LUMINOSITY, "Ha": 0.3e-12}))
     with pytest.raises(ValueError, match=r"energy in Ha per ionising photon .*: expected 9e-13 to 2\.8e-12, got 3e-13"):
-        read_fsps_lines(path)
+        read("fsps-lines", path)
 
 
 def test_the_real_table_of_fsps_agrees_with_case_b(real_data):
@@ -93,7 +94,7 @@ def test_the_real_table_of_fsps_agrees_with_case_b(real_data):
     path = real_data / "nebular" / "fsps_ZAU_ND_mist.lines.gz"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    table = read_fsps_lines(path)
+    table = read("fsps-lines", path)
     assert [len(nodes) for nodes in table.axes.values()] == [11, 10, 7]
     young = table.per_photon[4:, 1:4, 2], table.temperature[4:, 1:4, 2]
     for name in ("Ha", "Hg", "Pab"):
@@ -140,7 +141,7 @@ def test_ids_of_synthesizer_in_vacuum(tmp_path):
         "O 3 4960.29A",
         "N 2 6585.27A",
     ]
-    assert_is_the_gas(read_synthesizer_lines(write_synthesizer(tmp_path, ids)))
+    assert_is_the_gas(read("synthesizer-lines", write_synthesizer(tmp_path, ids)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_ids_of_synthesizer_in_vacuum(tmp_path):
 def test_a_grid_of_synthesizer_that_cannot_be_used(tmp_path, changes, message):
     path = write_synthesizer(tmp_path, **changes)
     with pytest.raises(ValueError, match=message):
-        read_synthesizer_lines(path)
+        read("synthesizer-lines", path)
 
 
 def test_a_file_of_no_known_layout(cache, tmp_path):
@@ -196,9 +197,9 @@ def test_a_format_from_outside(cache, monkeypatch, tmp_path):
         "from rubix_like.extend import NebularTable, SourceFormat\n"
         "from rubix_like.nebular import load_nebular\n"
         "def read(path):\n"
-        "    own = path.with_suffix('.h5')\n"
-        "    own.write_bytes(gzip.decompress(path.read_bytes()))\n"
-        "    table = load_nebular(own)\n"
+        "    unpacked = path.with_suffix('.h5')\n"
+        "    unpacked.write_bytes(gzip.decompress(path.read_bytes()))\n"
+        "    table = load_nebular(unpacked)\n"
         "    assert isinstance(table, NebularTable)\n"
         "    return table\n"
         "PACKED = SourceFormat(lambda path: path.suffix == '.packed', read)\n"

@@ -11,7 +11,7 @@ import pytest
 from astropy.io import fits
 from command_line import main
 from matplotlib.figure import Figure
-from small import make_cube, noisy_cube, white_light
+from small import noisy_cube, white_light
 
 from rubix_like import ConfigError
 from rubix_like.extend import Choice, Footprint, Meta, WavelengthBins, save_figure, write_page
@@ -212,39 +212,40 @@ def test_reading_options():
             read_band(word)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
-def test_figure_formats(tmp_path, suffix):
+def test_the_words_of_a_figure(tmp_path):
     maps = (SkyImage("V", np.arange(-15.0, 15.0).reshape(5, 6), "km s⁻¹"),)
-    path = save_figure(noisy_cube(), tmp_path / f"x{suffix}", Choice(((1, 2), (5, 4)), (4760.0, 4770.0), maps))
-    assert [file.name for file in tmp_path.iterdir()] == [f"x{suffix}"]
-    start = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}[suffix]
+    path = save_figure(noisy_cube(), tmp_path / "x.svg", Choice(((1, 2), (5, 4)), (4760.0, 4770.0), maps))
+    assert [file.name for file in tmp_path.iterdir()] == ["x.svg"]
+    text = path.read_text()
+    assert text.startswith("<?xml")
+    for words in ("white light", "4760 to 4770 Å", "V", "spaxel (1, 2)", "spaxel (5, 4)", "km s⁻¹", "± 1"):
+        assert words in text, words
+    assert "whole field" not in text
+    assert "bins that are not masked" not in text
+
+
+NOTHING = {"flux": np.zeros((5, 6, 40), np.float32), "variance": np.zeros((5, 6, 40), np.float32)}
+MASKED = {"mask": np.full((5, 6, 40), 3, np.int32)}
+FORMULA = {"variance": None, "meta": Meta({"object": "$x_$ {a} {{title}}"})}
+
+
+@pytest.mark.parametrize(("changes", "name", "start"), [(NOTHING, "x.png", b"\x89PNG"), (MASKED, "x.pdf", b"%PDF")])
+def test_figures_of_odd_cubes(tmp_path, changes, name, start):
+    path = save_figure(noisy_cube(**changes, meta=FORMULA["meta"]), tmp_path / name)
     assert path.read_bytes().startswith(start)
-    if suffix == ".svg":
-        text = path.read_text()
-        for words in ("white light", "4760 to 4770 Å", "V", "spaxel (1, 2)", "spaxel (5, 4)", "km s⁻¹", "± 1"):
-            assert words in text, words
-        assert "whole field" not in text
-        assert "bins that are not masked" not in text
+    assert path.stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"variance": None},
-        {"flux": np.zeros((5, 6, 40), np.float32), "variance": np.zeros((5, 6, 40), np.float32)},
-        {"mask": np.full((5, 6, 40), 3, np.int32)},
-        {"meta": Meta({"object": "$x_$ {a} {{title}}"})},
-    ],
-    ids=["no noise", "nothing", "all masked", "formula for a name"],
-)
-def test_figures_and_pages_of_odd_cubes(tmp_path, changes):
-    cube = noisy_cube(**changes)
-    assert save_figure(cube, tmp_path / "cube.png").stat().st_size > 10_000
-    assert write_page(cube, tmp_path / "cube.html").stat().st_size > 10_000
+@pytest.mark.parametrize("changes", [NOTHING, MASKED, FORMULA], ids=["nothing", "all masked", "formula for a name"])
+def test_pages_of_odd_cubes(tmp_path, changes):
+    path = write_page(noisy_cube(**changes), tmp_path / "cube.html")
+    assert path.stat().st_size > 10_000
+    assert started(path) == {"pins": [], "band": None}
 
 
-def test_figure_of_one_voxel(tmp_path):
-    assert save_figure(make_cube(1, 1, 1), tmp_path / "cube.png").exists()
+def started(path):
+    """The choice with which a page starts."""
+    return json.loads(re.search(r'id="cube-data">(.*?)</script>', path.read_text())[1])["start"]
 
 
 def test_maps_are_read_by_comment_name_and_unit(tmp_path):
@@ -302,8 +303,8 @@ def test_a_large_cube_is_averaged_and_the_page_says_so(tmp_path):
     assert small.stat().st_size < whole.stat().st_size - 70_000
 
 
-@pytest.mark.parametrize("extra", [[], ["--spaxel", "3,2", "1,1", "--band", "4760-4770"]])
-def test_the_command(cube_file, tmp_path, capsys, extra):
+def test_the_command(cube_file, tmp_path, capsys):
+    extra = ["--spaxel", "3,2", "1,1", "--band", "4760-4770"]
     assert main(["plot", cube_file, *extra]) == 0
     assert main(["plot", cube_file, "--html", *extra]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -311,9 +312,7 @@ def test_the_command(cube_file, tmp_path, capsys, extra):
         "Page: cube.html (open it in a browser)",
     ]
     assert {path.name for path in tmp_path.iterdir()} == {"cube.fits", "cube_plot.png", "cube.html"}
-    text = (tmp_path / "cube.html").read_text()
-    start = json.loads(re.search(r'id="cube-data">(.*?)</script>', text)[1])["start"]
-    assert start == {"pins": [[3, 2], [1, 1]], "band": [4760.0, 4770.0]} if extra else {"pins": [], "band": None}
+    assert started(tmp_path / "cube.html") == {"pins": [[3, 2], [1, 1]], "band": [4760.0, 4770.0]}
 
 
 def test_the_command_finds_the_maps_beside_the_cube(cube_file, tmp_path):
@@ -325,8 +324,8 @@ def test_the_command_finds_the_maps_beside_the_cube(cube_file, tmp_path):
     assert ">V TRUE<" not in (tmp_path / "a.svg").read_text()
     assert '"title": "V TRUE"' in (tmp_path / "a.html").read_text()
     (tmp_path / "cube_maps.fits").rename(tmp_path / "other.fits")
-    assert main(["plot", cube_file, "--output", "b.svg", "--maps", "other.fits"]) == 0
-    assert ">V<" in (tmp_path / "b.svg").read_text()
+    assert main(["plot", cube_file, "--output", "b.html", "--html", "--maps", "other.fits"]) == 0
+    assert '"title": "V TRUE"' in (tmp_path / "b.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,9 @@ def test_white_light_is_the_sum_over_good_bins():
 
 
 def test_picture_shows_the_receding_side_in_red_on_the_left(tmp_path):
-    before = dict(rcParams)
-    path = save_quicklook(rotating_disc(), tmp_path / "cube.png")
+    """Drawn of the whole cube, and by process 0 of three from all their parts: the same picture."""
+    cube, before = rotating_disc(variance=np.full((15, 15, 50), 0.01, np.float32)), dict(rcParams)
+    path = save_quicklook(cube, tmp_path / "cube.png")
     assert [file.name for file in tmp_path.iterdir()] == ["cube.png"]
     assert dict(rcParams) == before
     picture = image.imread(path)[..., :3]
@@ -52,26 +53,29 @@ def test_picture_shows_the_receding_side_in_red_on_the_left(tmp_path):
     assert min(len(red), len(blue)) > 1000
     assert np.median(red) < np.median(blue)
 
+    def draw(team):
+        first, last = team.share(50)
+        part = Part(first, *(np.asarray(values)[:, :, first:last] for values in (cube.flux, cube.variance)))
+        return save_quicklook(replace(in_parts(cube), parts=(part,)), tmp_path / "parts.png", team)
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"mean_v_los": None},
-        {"flux": np.zeros((15, 15, 50), np.float32), "mean_v_los": np.full((15, 15), np.nan)},
-        {"variance": np.full((15, 15, 50), 0.01, np.float32)},
-        {"mask": np.ones((15, 15, 50), np.int32)},
-        {"mask": np.where(np.arange(50) < 10, 1, 2 * (np.arange(225) % 2).reshape(15, 15, 1)).astype(np.int32)},
-        {"meta": Meta()},
-    ],
-    ids=["no velocity", "no light", "noise", "all masked", "partly masked", "no meta"],
-)
-def test_picture_of_odd_cubes(tmp_path, changes):
-    path = save_quicklook(rotating_disc(**changes), tmp_path / "cube.png")
-    assert path.stat().st_size > 10_000
+    assert values_of(run_team(3, draw)) == [tmp_path / "parts.png"] * 3
+    np.testing.assert_array_equal(image.imread(tmp_path / "parts.png")[..., :3], picture)
 
 
-def test_picture_of_one_voxel(tmp_path):
-    assert save_quicklook(make_cube(1, 1, 1), tmp_path / "cube.png").exists()
+PARTLY = np.where(np.arange(50) < 10, 1, 2 * (np.arange(225) % 2).reshape(15, 15, 1)).astype(np.int32)
+ODD = {
+    "no light": rotating_disc(flux=np.zeros((15, 15, 50), np.float32), mean_v_los=np.full((15, 15), np.nan)),
+    "all masked, no velocity, no meta": rotating_disc(
+        mean_v_los=None, mask=np.ones((15, 15, 50), np.int32), meta=Meta()
+    ),
+    "partly masked": rotating_disc(mask=PARTLY),
+    "one voxel": make_cube(1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("cube", ODD.values(), ids=ODD)
+def test_picture_of_odd_cubes(tmp_path, cube):
+    assert save_quicklook(cube, tmp_path / "cube.png").stat().st_size > 10_000
 
 
 def test_picture_in_a_missing_folder(tmp_path):
@@ -150,17 +154,3 @@ def test_summary_names_the_ends_of_a_degraded_cube(tmp_path):
     cube = make_cube(mask=jnp.zeros((3, 5, 4), jnp.int32).at[..., 3].set(4))
     text = "\n".join(summary_lines(cube, tmp_path / "cube.fits", {}))
     assert "1 of 4 bins hold light spread from beyond the detector: masked (DQ 4)" in text
-
-
-def test_picture_of_a_cube_in_parts(tmp_path):
-    """Drawn by process 0 of three from all their parts, the same picture as of the whole cube."""
-    cube = rotating_disc(variance=np.full((15, 15, 50), 0.01, np.float32))
-    whole = save_quicklook(cube, tmp_path / "whole.png")
-
-    def draw(team):
-        first, last = team.share(50)
-        own = Part(first, *(np.asarray(values)[:, :, first:last] for values in (cube.flux, cube.variance)))
-        return save_quicklook(replace(in_parts(cube), parts=(own,)), tmp_path / "parts.png", team)
-
-    assert values_of(run_team(3, draw)) == [tmp_path / "parts.png"] * 3
-    np.testing.assert_array_equal(image.imread(tmp_path / "parts.png"), image.imread(whole))

