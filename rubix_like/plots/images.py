@@ -194,9 +194,9 @@ def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = Tru
         raise FileNotFoundError(f"no such maps file: {path}; check the path (maps=...)")
     try:
         with opened_fits(path, quiet=True) as hdus:
-            planes = [(n, hdu) for n, hdu in enumerate(hdus) if isinstance(hdu, IMAGES) and hdu.header["NAXIS"] == 2]
-            maps = [(n, hdu) for n, hdu in planes if hdu.name != "DQ" and (truth or not hdu.name.endswith(TRUE))]
-            images = tuple(_image(n, hdu) for n, hdu in maps)
+            planes = [(n, hdu) for n, hdu in enumerate(hdus) if isinstance(hdu, IMAGES) and hdu.name != "DQ"]
+            maps = [(n, hdu) for n, hdu in planes if truth or not hdu.name.endswith(TRUE)]
+            images = tuple(_image(n, hdu) for n, hdu in maps if hdu.header.get("NAXIS") == 2)
     except UNREADABLE as error:
         raise ConfigError(
             f"{path} cannot be read as maps ({reason_of(error)}); expected a FITS file with 2-D images"
