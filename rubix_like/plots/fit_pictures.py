@@ -189,8 +189,6 @@ def drawings(view: FitView) -> Iterator[Drawing]:
         yield "pulls", (9.5, height), lambda figure: draw_pulls(figure, inferred)
 
 
-COLUMNS: int = 3
-
 WELL_KNOWN: float = 5.0
 """Shifts are drawn where their sigma is at most this many times the smallest one."""
 
@@ -214,9 +212,9 @@ def fit_images(view: FitView) -> tuple[SkyImage, ...]:
 
 
 def draw_fit_maps(figure: "Figure", view: FitView) -> None:
-    """All images; the model's light in the colours of the data's."""
+    """Draw all images; the model's light in the colours of the data's."""
     images = fit_images(view)
-    draw_images(figure, images, view.sky, COLUMNS, {1: images[0].scale})
+    draw_images(figure, images, view.sky, 3, {1: images[0].scale})
 
 
 FLOOR: float = 1e-4
@@ -367,24 +365,19 @@ def paired(sigma: Float[ndarray, " parameter"]) -> Int[ndarray, " pair"]:
     return np.sort(np.argsort(sigma, kind="stable")[:MOST_PAIRED])
 
 
-def contour(inferred: Inferred, first: int, second: int, share: float) -> Float[ndarray, "2 point"]:
-    """Values of two parameters on the ellipse of their latents that holds `share` of the probability."""
-    chosen = np.array([first, second])
-    factor = np.linalg.cholesky(inferred.covariance[np.ix_(chosen, chosen)])
-    points = inferred.latent[chosen][:, None] + factor @ _circle(share)
-    return np.stack([inferred.value(first, points[0]), inferred.value(second, points[1])])
+def contour(
+    inferred: Inferred, first: int, second: int, share: float, *, prior: bool = False
+) -> Float[ndarray, "2 point"]:
+    """Values of two parameters on the ellipse of their latents that holds `share` of the probability.
 
-
-def prior_contour(inferred: Inferred, first: int, second: int, share: float) -> Float[ndarray, "2 point"]:
-    """Values of two parameters on the ellipse of their prior that holds `share` of the probability."""
-    circle = _circle(share)
-    return np.stack([inferred.value(first, circle[0]), inferred.value(second, circle[1])])
-
-
-def _circle(share: float) -> Float[ndarray, "2 point"]:
-    """Radius sqrt(-2 ln(1 - share)): a normal distribution in two dimensions."""
+    For a normal distribution in two dimensions its radius is sqrt(-2 ln(1 - share)). With `prior` the prior's.
+    """
     angle = np.linspace(0, 2 * np.pi, 121)
-    return np.sqrt(-2 * np.log(1 - share)) * np.stack([np.cos(angle), np.sin(angle)])
+    points = np.sqrt(-2 * np.log(1 - share)) * np.stack([np.cos(angle), np.sin(angle)])
+    if not prior:
+        pair = np.array([first, second])
+        points = inferred.latent[pair][:, None] + np.linalg.cholesky(inferred.covariance[np.ix_(pair, pair)]) @ points
+    return np.stack([inferred.value(first, points[0]), inferred.value(second, points[1])])
 
 
 def density(inferred: Inferred, parameter: int, mean: float, sigma: float) -> Float[ndarray, "2 node"]:
@@ -480,7 +473,7 @@ def _draw_density(axes: "Axes", inferred: Inferred, parameter: int) -> None:
 def _draw_pair(axes: "Axes", inferred: Inferred, first: int, second: int) -> None:
     for share, width in zip(SHARES, (1.3, 0.7), strict=True):
         axes.plot(*contour(inferred, first, second, share), color=SPAXEL_COLORS[0], linewidth=width)
-        axes.plot(*prior_contour(inferred, first, second, share), color=PRIOR_COLOR, linewidth=width)
+        axes.plot(*contour(inferred, first, second, share, prior=True), color=PRIOR_COLOR, linewidth=width)
     if inferred.truth is not None:
         axes.plot(inferred.truth[first], inferred.truth[second], "+", color=SPAXEL_COLORS[1], markersize=7)
 

@@ -154,6 +154,15 @@ def test_the_whole_report(tmp_path, capsys):
     code, text, errors = inspect(capsys, "tiny.hdf5")
     assert text.splitlines() == TINY.splitlines()
     assert (code, errors) == (0, "")
+    code, text, _ = inspect(capsys, "tiny.hdf5", "--json")
+    found = json.loads(text)
+    stars, gas = found["groups"]
+    assert code == 0
+    assert (stars["n_rows"], stars["n_left_out"], gas["n_rows"]) == (4, 1, 2)
+    mass = {row["quantity"]: row for row in stars["fields"]}["mass"]
+    assert (mass["dtype"], mass["shape"], mass["unit"], mass["origin"]) == ("float32", [4], "Msun", "file")
+    assert mass["total"] == pytest.approx(8 * 1e10 / 0.5)
+    assert yaml.safe_load(found["galaxy"]) == {"galaxy": {"path": "tiny.hdf5", "ages": "recipe"}}
 
 
 def test_light_of_gas_that_forms_stars(tmp_path):
@@ -215,19 +224,6 @@ def test_the_ages_of_the_report_are_those_of_the_cosmology():
     ages = (cosmology.age(1.0) - cosmology.age(birth)).to_value(units.Gyr)
     assert [f"{age:.5g}" for age in ages] == ["5.0948", "2.1713"]
     assert f"{cosmology.age(1.0).to_value(units.Gyr):.4g}" == "8.052"
-
-
-def test_json_holds_the_same(tmp_path, capsys):
-    write(tmp_path / "tiny.hdf5", tiny_groups())
-    code, text, _ = inspect(capsys, "tiny.hdf5", "--json")
-    found = json.loads(text)
-    stars, gas = found["groups"]
-    assert code == 0
-    assert (stars["n_rows"], stars["n_left_out"], gas["n_rows"]) == (4, 1, 2)
-    mass = {row["quantity"]: row for row in stars["fields"]}["mass"]
-    assert (mass["dtype"], mass["shape"], mass["unit"], mass["origin"]) == ("float32", [4], "Msun", "file")
-    assert mass["total"] == pytest.approx(8 * 1e10 / 0.5)
-    assert yaml.safe_load(found["galaxy"]) == {"galaxy": {"path": "tiny.hdf5", "ages": "recipe"}}
 
 
 def fields_of(path, family="stars", **section):
@@ -666,17 +662,6 @@ def test_a_field_map_that_names_velocities_that_are_not_there(capsys):
     assert "\nNot used:" not in text
     assert "\ntime " not in text
     assert "\nh " not in text
-
-
-def test_nested_keys_are_set_as_by_run(capsys):
-    Table(dict(**dict.fromkeys("xyz", np.ones(5)), m=np.ones(5), t=np.full(5, 3.0))).write("stars.ecsv")
-    keys = ["galaxy.columns.age={column: t, unit: Gyr}", "galaxy.sphere.radius=10", "galaxy.sphere.center=[1, 1, 1]"]
-    code, text, errors = inspect(capsys, "stars.ecsv", "--set", *keys)
-    assert (code, errors) == (0, "")
-    assert "Selected: 5 of 5 stars and 0 of 0 gas" in text.splitlines()
-    section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
-    assert section["sphere"] == {"radius": 10, "center": [1, 1, 1]}
-    assert section["columns"] == {"age": {"column": "t", "unit": "Gyr"}}
 
 
 def test_ages_follow_from_birth_times_in_gigayears():

@@ -31,7 +31,6 @@ from rubix_like.plots.fit_pictures import (
     light,
     light_residual,
     paired,
-    prior_contour,
     ranked_spaxels,
     reduced_chi_square,
     runs,
@@ -160,7 +159,7 @@ def test_contours_hold_their_share_of_the_probability():
         np.testing.assert_allclose(inside.mean(), share, atol=0.01)
     standard = np.random.default_rng(2).standard_normal((20000, 2))
     values = np.stack([inferred.value(n, standard[:, n]) for n in range(2)], axis=1)
-    inside = Path(prior_contour(inferred, 0, 1, 0.68).T).contains_points(values)
+    inside = Path(contour(inferred, 0, 1, 0.68, prior=True).T).contains_points(values)
     np.testing.assert_allclose(inside.mean(), 0.68, atol=0.01)
 
 
