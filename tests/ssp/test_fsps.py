@@ -38,10 +38,6 @@ def test_spectra_masses_and_settings_of_a_population():
     assert table.medium == "vacuum"
     assert table.solar_metallicity == 0.0142
     assert "isochrones mist, spectra miles" in table.source
-
-
-def test_resolution_is_that_of_fsps_or_the_sampling():
-    table = read_population(StellarPopulation())
     at = np.searchsorted(table.rest_wavelength, [5000.0, 8000.0])
     step = table.rest_wavelength[at[1] + 1] - table.rest_wavelength[at[1]]
     expected = 2.354820045 / 299792.458 * table.rest_wavelength[at] * [60.0, 1000.0]
@@ -71,7 +67,7 @@ def test_the_resolution_of_a_build_is_stored_and_a_coarse_one_is_told(monkeypatc
     at = np.searchsorted(library.rest_wavelength, 5500.0)
     assert library.rest_wavelength[at] / library.fwhm[at] == pytest.approx(power, rel=2e-3)
     assert f"R = {power} (4000-7000 A)" in library.source
-    assert any("FFLAGS='-DC3K_LR=0 -DMILES=0 -DC3K_HR=1'" in own for own in said) == advised
+    assert any("FFLAGS='-DC3K_LR=0 -DMILES=0 -DC3K_HR=1'" in sentence for sentence in said) == advised
 
 
 def test_other_imfs_are_stated():
@@ -98,14 +94,12 @@ def test_get_computes_it_once(python_fsps, capsys):
     assert cached_library("fsps").stat().st_mtime_ns == written
 
 
-def test_without_the_package_the_error_tells_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fsps", None)
-    with pytest.raises(ConfigError, match=r"needs the package fsps: pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
-        SHELF.get("fsps")
+def test_without_the_package_or_its_data_the_error_tells_how_to_get_them(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "fsps", None)
+        with pytest.raises(ConfigError, match=r"needs the package fsps: pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
+            SHELF.get("fsps")
     assert not cached_library("fsps").exists()
-
-
-def test_without_the_data_the_error_tells_how_to_get_them(monkeypatch, tmp_path):
     (tmp_path / "fsps.py").write_text('raise RuntimeError("You need to have the SPS_HOME environment variable")')
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"FSPS' data are missing .*git clone.*SPS_HOME"):

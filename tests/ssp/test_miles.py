@@ -12,7 +12,7 @@ from ssp_files.miles import METALS, WAVELENGTH, write_masses, write_sample, writ
 
 from rubix_like import ConfigError, load_ssp
 from rubix_like.extend import import_library
-from rubix_like.importers.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
+from rubix_like.importers.miles import BASTI, PADOVA, emiles_fwhm, metal_fraction, read_miles
 from rubix_like.importers.stellar_spectra import measured_medium
 
 
@@ -74,17 +74,13 @@ def test_a_folder_is_imported_by_recognition(monkeypatch, tmp_path):
     assert load_ssp("e-miles-un1.30-padova").source_medium == "air"
     with pytest.raises(ConfigError, match=r"its folder is one of miles-fits: give .*e-miles;"):
         import_library(tmp_path / "e-miles" / SPECTRUM)
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "near").mkdir()
+    for miss in ("Eun1.30Zp0.00T1.0000.fits", "Eun1.30Zp0.00T01.0000.txt", "Xun1.30Zp0.00T01.0000.fits"):
+        (tmp_path / "near" / miss).write_text("")
     with pytest.raises(ConfigError, match=r"known layouts of a folder: .*miles-fits"):
-        import_library(tmp_path / "empty")
+        import_library(tmp_path / "near")
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         import_library(tmp_path / "none")
-
-
-def test_near_misses_are_not_recognised(tmp_path):
-    for bad in ("Eun1.30Zp0.00T1.0000.fits", "Eun1.30Zp0.00T01.0000.txt", "Xun1.30Zp0.00T01.0000.fits"):
-        (tmp_path / bad).write_text("")
-    assert not is_miles(tmp_path)
 
 
 def damage(path):
@@ -126,18 +122,18 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path, change, message):
         read_miles(folder)
 
 
-@pytest.mark.parametrize("words", ["2.51 (A) FWHM", "2.51 (Angstroms) FWHM"])
-def test_native_resolution_in_the_words_of_the_web_tool(tmp_path, monkeypatch, words):
+def test_the_native_resolution_in_the_words_of_the_web_tool_alone_is_taken(tmp_path, monkeypatch):
     """MIUSCAT's spectra say (A), MILES' (Angstroms)."""
-    monkeypatch.setattr("ssp_files.miles.COMMENTS", (f"= '# Spectral resolution: {words}'",))
-    assert read_miles(write_sample(tmp_path)).spectra.max() > 0
-
-
-@pytest.mark.parametrize("resolution", ["5.00 (Angstroms) FWHM", "60.0 (km/s) sigma"])
-def test_broadened_spectra_are_refused(tmp_path, monkeypatch, resolution):
-    monkeypatch.setattr("ssp_files.miles.COMMENTS", (f"= '# Spectral resolution: {resolution}'",))
-    with pytest.raises(ValueError, match="native resolution"):
-        read_miles(write_sample(tmp_path))
+    for number, words in enumerate(("2.51 (A) FWHM", "5.00 (Angstroms) FWHM", "60.0 (km/s) sigma")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.setattr("ssp_files.miles.COMMENTS", (f"= '# Spectral resolution: {words}'",))
+        path = write_sample(folder)
+        if words.startswith("2.51"):
+            assert read_miles(path).spectra.max() > 0
+            continue
+        with pytest.raises(ValueError, match="native resolution"):
+            read_miles(path)
 
 
 @pytest.mark.slow
