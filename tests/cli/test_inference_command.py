@@ -28,7 +28,6 @@ CONFIG = {
     "instrument": muse(5000, 5200, 10, fov="0.8 arcsec"),
     "engine": {"method": "direct", "velocity_range": 1000},
     "noise": {"signal_to_noise": 30},
-    "devices": {"data": 1},
     "fit": {
         "data": "cube.fits",
         "free": {

@@ -410,11 +410,13 @@ def test_run_says_what_it_wrote_and_a_second_one_compiles_nothing(command, tmp_p
         "painting 100 stars on 1 device ...",
         "writing cube.fits ...",
     ]
-    first, compiled = Path("cube.fits").stat().st_ino, files(cache)
-    assert any(name.startswith("compiled/jit_observe") for name in compiled)
+    first = Path("cube.fits").stat().st_ino
     run_small(command)
     assert Path("cube.fits").stat().st_ino != first
-    assert files(cache) == compiled
+    kept = files(cache)
+    assert any(name.startswith("compiled/jit_observe") for name in kept)
+    run_small(command)
+    assert files(cache) == kept
     code, text, _ = command("run", "quickstart", "--plot", "--output", "cube.fits.gz", *SMALL)
     assert code == 0
     assert text.splitlines()[-1] == "Picture: cube.png"
@@ -476,15 +478,12 @@ def test_detector_partly_outside_the_library_is_flagged(command):
 
 def test_all_stars_outside_the_field(command):
     away = "observation.offset=[500 arcsec, 0 arcsec]"
-    code, text, _ = command("run", "quickstart", "--plot", *SMALL, away, "noise.signal_to_noise=10")
-    cube = Cube.read("cube.fits")
-    assert code == 0
+    text, cube = run_small(command, away, "noise.signal_to_noise=10")
     assert "100 of 100 stars (100 % of the mass) are outside the field" in text
     assert not np.any(cube.flux)
     assert not np.any(cube.variance)
     assert not np.any(cube.ivar)
     assert "Noise: S/N 10 was asked for, but none was added" in text
-    assert Path("cube.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_one_star_in_the_middle_of_the_only_voxel(command):
