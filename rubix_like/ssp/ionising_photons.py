@@ -34,7 +34,7 @@ def check_ionising(library: SSPLibrary) -> None:
             f"less, got {wavelength[0]:.5g}-{wavelength[-1]:.5g} A. Nebulae of its stars need a library that has it: "
             f"{remedy}"
         )
-    photons = float(_photons(wavelength, young_populations(library)).max())
+    photons = float(_photons(wavelength, spectra[:, 0]).max())
     if library.log_age[0] <= SHORT_LIVED and photons < FEWEST_PHOTONS:
         raise ConfigError(
             f"ssp.library: '{library.name}' has no ionising light of young stars: expected {FEWEST_PHOTONS:g} photons "
@@ -44,11 +44,6 @@ def check_ionising(library: SSPLibrary) -> None:
         )
 
 
-def young_populations(library: SSPLibrary) -> Float[ndarray, "metal rest"]:
-    """The spectra of the youngest age, at all metallicities."""
-    return np.asarray(library.spectra)[:, 0]
-
-
 @named_arguments
 def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
     """Photons below 912 A per second and per Msun at birth, of every age and metallicity of a library.
@@ -56,8 +51,7 @@ def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
     Raises ConfigError as `check_ionising`.
     """
     check_ionising(library)
-    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra)
-    return _photons(wavelength, spectra)
+    return _photons(np.asarray(library.rest_wavelength), np.asarray(library.spectra))
 
 
 def _photons(wavelength: Float[ndarray, " rest"], spectra: Float[ndarray, "*node rest"]) -> Float[ndarray, "*node"]:
@@ -100,34 +94,26 @@ _BLUE, _MIDDLE, _RED = (3560.0, 3630.0), (4000.0, 4080.0), (4420.0, 4500.0)
 
 
 def check_bare(library: SSPLibrary) -> None:
-    """Raise ConfigError, with the libraries to take instead, for one whose young populations hold nebular light."""
-    signs = nebular_signs(library)
-    if signs:
-        raise ConfigError(
-            f"ssp.library: expected bare stars for a pipeline that paints stars and nebulae, got '{library.name}', "
-            f"whose young populations hold nebular light ({signs}): it would be counted twice; take the pipeline "
-            f"stellar, or one of popstar (embedded), bc03-miles (rubix-like ssp get bc03-miles) and fsps (rubix-like "
-            f"ssp get fsps)"
-        )
-
-
-def nebular_signs(library: SSPLibrary) -> str:
-    """In words how the light of gas shows in the youngest spectra; empty where it does not, or none are young.
+    """Raise ConfigError, with the libraries to take instead, for one whose young populations hold nebular light.
 
     Lines of Ha are looked for up to 5 Myr, the continuum's Balmer jump up to 2 Myr, where it is sure to be seen.
     """
-    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(young_populations(library), dtype=np.float64)
-    youngest = float(library.log_age[0])
-    if youngest > SHORT_LIVED:
-        return ""
-    found = []
-    if wavelength[0] < _H_ALPHA - _SIDE and wavelength[-1] > _H_ALPHA + _SIDE:
+    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra, dtype=np.float64)[:, 0]
+    youngest, signs = float(library.log_age[0]), []
+    is_young = youngest <= SHORT_LIVED
+    if is_young and wavelength[0] < _H_ALPHA - _SIDE and wavelength[-1] > _H_ALPHA + _SIDE:
         width = max(_width_of_h_alpha(wavelength, spectrum) for spectrum in spectra)
-        found += [f"an equivalent width of Ha of {width:.0f} A"] if width > LARGEST_WIDTH else []
+        signs += [f"an equivalent width of Ha of {width:.0f} A"] if width > LARGEST_WIDTH else []
     if youngest <= _JUMP_SEEN and wavelength[0] < _BLUE[0] and _RED[1] < wavelength[-1]:
         jump = max(_balmer_jump(wavelength, spectrum) for spectrum in spectra)
-        found += [f"a Balmer jump in emission, by a factor of {jump:.2g}"] if jump > LARGEST_JUMP else []
-    return " and ".join(found)
+        signs += [f"a Balmer jump in emission, by a factor of {jump:.2g}"] if jump > LARGEST_JUMP else []
+    if signs:
+        raise ConfigError(
+            f"ssp.library: expected bare stars for a pipeline that paints stars and nebulae, got '{library.name}', "
+            f"whose young populations hold nebular light ({' and '.join(signs)}): it would be counted twice; take the "
+            f"pipeline stellar, or one of popstar (embedded), bc03-miles (rubix-like ssp get bc03-miles) and fsps "
+            f"(rubix-like ssp get fsps)"
+        )
 
 
 def _width_of_h_alpha(wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"]) -> float:
