@@ -215,7 +215,7 @@ def test_the_velocity_distribution_is_the_light_at_each_velocity(which):
 
 
 def test_stars_beyond_the_limit_are_in_the_outermost_bins():
-    config = settings({"losvd": {"step": STEP, "limit": 90.0}})
+    config = settings({"filters": [], "losvd": {"step": STEP, "limit": 90.0}})
     maps = observe(config, galaxy_of(position=np.zeros((2, 3)), velocity=[-500.0, 95.0])).maps
     assert np.asarray(maps.velocity).tolist() == [-100.0, -75.0, -50.0, -25.0, 0.0, 25.0, 50.0, 75.0, 100.0]
     shares = np.asarray(maps.before.losvd).sum(axis=(0, 1))
