@@ -296,9 +296,9 @@ def flip_a_byte(folder):
     return path
 
 
-def cut_short(layout, share):
+def cut_short(layout, share, **changes):
     def write(folder):
-        path = layout.write_sample(folder)
+        path = layout.write_sample(folder, **changes)
         content = path.read_bytes()
         path.write_bytes(content[: int(share * len(content))])
         return path
@@ -313,7 +313,7 @@ def cut_short(layout, share):
         flip_a_byte,
         cut_short(dsps, 0.5),
         cut_short(ppxf, 0.5),
-        cut_short(pipe3d, 0.8),
+        cut_short(pipe3d, 0.8, name="MaStar_CB19.slog_1_5.fits"),
         cut_short(synthesizer, 0.95),
     ],
 )
