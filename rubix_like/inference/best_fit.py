@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,6 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, SourceCounters, with_fitted
 from rubix_like.forward.cube_header import FibreFrame
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.misfit import (
@@ -39,7 +38,6 @@ from rubix_like.inference.checks.uncertainties import (
     laplace_from,
 )
 from rubix_like.inference.checks.verdict import Quality, Verdict, verdict_on
-from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import AbstractErrorDistribution, normal_scores
 from rubix_like.inference.posterior.fit_model import NOISE_SCALE, Free, Latent
 from rubix_like.inference.posterior.posterior import (
@@ -52,7 +50,7 @@ from rubix_like.inference.posterior.posterior import (
     over_starts,
     scores,
 )
-from rubix_like.inference.posterior.problem import Problem, variance_of
+from rubix_like.inference.posterior.problem import FittedSet, Problem, variance_of
 from rubix_like.inference.search.guesses import places
 from rubix_like.inference.search.library_cells import CellsSeen, notes_on_spreads, spreads, with_spreads
 from rubix_like.inference.solved_populations import followed_by_weights
@@ -74,7 +72,7 @@ class Evaluated(NamedTuple):
 
 
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
-    """Everything that is said of a place, from one model; host arrays. Not to be traced."""
+    """The posterior at one place, from one model; host arrays. Not to be traced."""
     group = group_of(posterior, latent)
     found = models(posterior.forward, posterior.free, group)
     score = scores(posterior, group, found.flux, roughness=found.roughness)
@@ -92,11 +90,10 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
 def _with_continua(
     posterior: Posterior, latent: Group, flux: Float[Array, "start y x wave"]
 ) -> Float[Array, "start y x wave"]:
-
-    def times_continuum(posterior: Posterior, at: Latent, flux: Array) -> Array:
+    def seen(posterior: Posterior, at: Latent, flux: Array) -> Array:
         return flux * posterior.likelihood.continuum(flux, posterior.noise_scale(at))
 
-    return over_starts(times_continuum, posterior, latent, flux)
+    return over_starts(seen, posterior, latent, flux)
 
 
 def quality_of(problem: Problem, found: Evaluated, n_solved: float = 0.0) -> Quality:
@@ -171,12 +168,9 @@ def _cube_of_fibres(
     mask: Int[ndarray, "fibre 1 wave"],
     variance: Float[ndarray, "fibre 1 wave"] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cube that the recipe of the fibres makes of such spectra, which it holds; a bin of a spaxel is masked like
-    the fibres that it is made of."""
     matrix, grid = fibres.weights.matrix(), Footprint.of(fibres.weights.shape, pixel_scale)
     near = (matrix != 0).astype(np.int32)
-    seen = np.asarray(near.sum(axis=1))[:, None] > 0
-    bits = np.where(seen, 0, OUTSIDE_APERTURE)
+    bits = np.where(np.asarray(near.sum(axis=1))[:, None] > 0, 0, OUTSIDE_APERTURE)
     for bit in (1 << number for number in range(int(mask.max(initial=0)).bit_length())):
         bits = bits | np.where(near @ ((mask[:, 0] & bit) // bit) > 0, bit, 0)
     of_spectra = None if variance is None else variance[:, 0]
@@ -194,12 +188,6 @@ def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
     """Variance of the data, 0 where they are not used."""
     variance = variance_of(problem.observed, problem.settings)
     return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
-
-
-def sets_alone(problem: Problem) -> Iterator[tuple[FittedSet, Problem]]:
-    """Each set with the problem of it alone, none of one cube: data, errors and grids, not the model."""
-    for data_set in problem.sets:
-        yield data_set, set_alone(problem, data_set)
 
 
 def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
@@ -222,16 +210,6 @@ def set_alone(problem: Problem, data_set: FittedSet) -> Problem:
         data=(data_set.alone,),
         settings=data_set.settings,
         first=0,
-    )
-
-
-def evaluated_for(problem: Problem, data_set: FittedSet, found: Evaluated) -> Evaluated:
-    """The evaluation of one place, of one set alone."""
-    sources = data_set.pipeline.plan.sources
-    before = "" if data_set is problem.first_cube else f"{data_set.name}."
-    return found._replace(
-        flux=np.asarray(data_set.unpacked(found.flux)),
-        counters={name: found.counters[before + name] for name in sources if before + name in found.counters},
     )
 
 
@@ -259,13 +237,16 @@ class BestFit(NamedTuple):
 def describe_best(
     problem: Problem, latent: Float[ndarray, " latent"], trouble: str = "", cells: CellsSeen | None = None
 ) -> BestFit:
-    """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so; `cells`: of the SSP library,
-    those that were seen in the search."""
+    """The description of a maximum, from one linearisation.
+
+    `trouble`: why the latents are no maximum, if so; `cells`: those of the SSP library that the search saw.
+    """
     posterior, latent = problem.posterior, np.asarray(latent)
     evaluated = evaluate(posterior, latent)
     followed = followed_by_weights(posterior, latent)
     quality = quality_of(problem, evaluated, float(np.sum(followed**2)))
-    place = _places(problem, evaluated)
+    every = _places(problem, np.asarray(evaluated.flux))
+    place = every if problem.sets else every[""]
     residue = _residue(problem, latent, evaluated, quality, followed, place)
     known = residue.information
     approximation = laplace(posterior, latent) if known is None else laplace_from(posterior, latent, known)
@@ -296,25 +277,17 @@ def over_cells(
     return found, tuple(notes_on_spreads(posterior.free, wider))
 
 
-def _places(problem: Problem, found: Evaluated) -> DataPlaces | dict[str, DataPlaces]:
-    """Places of the voxels on the sky and in the spectrum, by the names of several sets of data."""
-    flux = np.asarray(found.flux)
-    if not problem.sets:
-        return _places_in(problem.pipeline, flux)
-    return {
-        data_set.name: _places_in(data_set.seen, data_set.unpacked(flux), data_set.places) for data_set in problem.sets
-    }
-
-
-def _places_in(
-    pipeline: Pipeline, flux: Float[ndarray, "y x wave"], fibres: Float[ndarray, "fibre 2"] | None = None
-) -> DataPlaces:
-    """Places of the voxels of one cube, or of fibres at these places."""
-    frame, angle = pipeline.frame, pipeline.parameters.observation.field_angle
-    footprint = frame.footprint
-    known = places(footprint, 0.0 if angle is None else float(angle)) if fibres is None else fibres
-    place = known.reshape(*footprint.shape, 2)
-    return data_places(flux, place, np.asarray(frame.bins.wavelength))
+def _places(problem: Problem, flux: Float[ndarray, "y x wave"]) -> dict[str, DataPlaces]:
+    """Places of the voxels on the sky and in the spectrum, by the name of the set (empty: the one cube)."""
+    found = {}
+    for data_set in problem.data:
+        frame, angle = data_set.frame, data_set.pipeline.parameters.observation.field_angle
+        known = data_set.places
+        if known is None:
+            known = places(frame.footprint, 0.0 if angle is None else float(angle))
+        place, wavelength = known.reshape(*frame.footprint.shape, 2), np.asarray(frame.bins.wavelength)
+        found[data_set.name] = data_places(data_set.unpacked(flux), place, wavelength)
+    return found
 
 
 def _residue(
@@ -325,8 +298,7 @@ def _residue(
     followed: Float[ndarray, "vector y x wave"],
     place: DataPlaces | dict[str, DataPlaces],
 ) -> ResidualStatistics:
-    """The sums of the residuals, with derivatives where there is room for them; `followed`: of weights that are solved
-    for; `place`: where the voxels are."""
+    """`followed`: of weights that are solved for."""
     posterior, sets = problem.posterior, problem.sets
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)

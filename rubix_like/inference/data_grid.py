@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
@@ -59,11 +59,19 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
             f"Angstrom in {observed.medium} ({observed.source}), got {section.start:.1f} to {section.stop:.1f} in "
             f"{section.medium} ('{config.instrument.name}'); choose the instrument with which the data were taken"
         )
+    bins = observed.bins
+    wavelength: dict[str, object] = {"sampling": bins.sampling, "medium": bins.medium}
+    if bins.sampling == "table":
+        wavelength["edges"] = tuple(bins.edges.tolist())
+        if not np.allclose(bins.wavelength, 0.5 * (bins.edges[1:] + bins.edges[:-1]), rtol=1e-12, atol=0):
+            wavelength["centres"] = tuple(bins.wavelength.tolist())
+    else:
+        wavelength |= {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
         "fov": observed.footprint.sides,
         "aperture": None,
-        "wavelength": _wavelength_section(observed),
+        "wavelength": wavelength,
     }
     observation = config.observation.model_dump()
     if observed.ra is not None and observed.dec is not None:
@@ -72,18 +80,6 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
         dict(config) | {"instrument": instrument, "observation": observation},
         f"configuration on the grid of {observed.source}",
     )
-
-
-def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
-    """The cube's bins by the centres of the first and the last, and their step; those of a table one by one."""
-    bins = observed.bins
-    if bins.sampling == "table":
-        edges, centres = bins.edges, bins.wavelength
-        in_the_middle = np.allclose(centres, 0.5 * (edges[1:] + edges[:-1]), rtol=1e-12, atol=0)
-        places = {"edges": tuple(edges.tolist())} | ({} if in_the_middle else {"centres": tuple(centres.tolist())})
-    else:
-        places = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
-    return {"sampling": bins.sampling, "medium": bins.medium, **places}
 
 
 def of_one_arm(config: RunConfig, observed: ObservedCube) -> RunConfig:
@@ -150,36 +146,29 @@ _ARMS = ("arms", "arm", "join")
 """Keys of an instrument that say which of its arms there are."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SetGrid:
-    """The grid on which the model of a set is computed: `cube` has the axes of the model's cube (and no data), `view`
-    takes it to those of the data (None: they are the same)."""
+def grid_of(data: DataSet, run: RunConfig) -> tuple[ObservedCube, AbstractView | None]:
+    """The axes of a set's model, as a cube without data, and the view from there to the data (None: they are the same).
 
-    cube: ObservedCube
-    view: AbstractView | None
-
-
-def grid_of(data: DataSet, run: RunConfig) -> SetGrid:
-    """The grid of a set's model: of an image the bins of its band, of a spectrum cells that cover its aperture, of
-    fibres the field of their instrument, as the run `run` of the set has it."""
+    Of an image the bins of its band, of a spectrum cells that cover its aperture, of fibres the field of their
+    instrument, as the run `run` of the set has it.
+    """
     observed, settings = data.observed, data.settings
     if data.band is not None:
         bins = data.band.bins(settings.bins)
-        return SetGrid(_empty(observed, bins=bins), BandView(data.band.weights(bins)))
+        return _empty(observed, bins=bins), BandView(data.band.weights(bins))
     if settings.aperture is not None:
         aperture = settings.aperture
         footprint, share = cells_of(aperture)
         _check_cells(data.name, footprint.pixel_scale, aperture, run)
         place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
-        return SetGrid(_empty(observed, footprint=footprint, **place), ApertureView(share))
+        return _empty(observed, footprint=footprint, **place), ApertureView(share)
     if data.kind == "fibres":
         angle = float(run.observation.field_angle or 0.0)
-        return SetGrid(_empty(observed, footprint=Footprint.build(run.instrument), field_angle=angle), None)
-    return SetGrid(observed, None)
+        return _empty(observed, footprint=Footprint.build(run.instrument), field_angle=angle), None
+    return observed, None
 
 
 def _check_cells(name: str, side: float, aperture: SpectrumAperture, run: RunConfig) -> None:
-    """Raise ConfigError for cells of an aperture that are so small that the PSF would reach over too many."""
     psf = run.instrument.psf
     widest = float(psf.fwhm_table.max()) if psf is not None and psf.is_profile else 0.0
     if side < widest / _MOST_CELLS_OF_A_PSF:
@@ -192,7 +181,6 @@ def _check_cells(name: str, side: float, aperture: SpectrumAperture, run: RunCon
 
 
 def _empty(observed: ObservedCube, **axes: Any) -> ObservedCube:
-    """A cube without data on other axes."""
     footprint, bins = axes.get("footprint", observed.footprint), axes.get("bins", observed.bins)
     shape = (*footprint.shape, bins.n_wave)
     flux, used = np.broadcast_to(0.0, shape), np.broadcast_to(True, shape)
@@ -234,23 +222,21 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
     """
     settings = data.settings
     section = dict(settings.instrument or {})
-    made = config
     if "name" in section or "based_on" in section:
-        made, section = load_config(made, overrides={"instrument": section}), {}
+        config, section = load_config(config, overrides={"instrument": section}), {}
     if data.band is None:
         arms = {f"instrument.{key}": section.pop(key) for key in _ARMS if key in section}
-        made = of_one_arm(load_config(made, overrides=arms) if arms else made, data.observed)
-    found = instrument_overrides(section)
-    overrides = found | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
-    made = load_config(made, overrides=overrides) if overrides else made
+        config = of_one_arm(load_config(config, overrides=arms) if arms else config, data.observed)
+    overrides = instrument_overrides(section) | ({} if settings.pipeline is None else {"pipeline": settings.pipeline})
+    config = load_config(config, overrides=overrides) if overrides else config
     if data.band is not None:
         bins = data.band.bins(settings.bins)
         ends = {"start": bins.first, "stop": float(bins.wavelength[-1]), "step": bins.step}
         section = {"sampling": "linear", "medium": "vacuum", **ends}
         alone = {"lsf": None, "arms": None, "join": False, "wavelength": section}
-        made = load_config(made, overrides={f"instrument.{key}": value for key, value in alone.items()})
-    if lsf_scale != 1.0 and made.instrument.lsf is not None:
-        lsf = made.instrument.lsf
+        config = load_config(config, overrides={f"instrument.{key}": value for key, value in alone.items()})
+    if lsf_scale != 1.0 and config.instrument.lsf is not None:
+        lsf = config.instrument.lsf
         times = {
             name: tuple(lsf_scale * value for value in given)
             for name in ("polynomial", "fwhm")
@@ -259,8 +245,8 @@ def config_of(config: RunConfig, data: DataSet, lsf_scale: float = 1.0) -> RunCo
         if lsf.resolving_power:
             times["resolving_power"] = tuple(value / lsf_scale for value in lsf.resolving_power)
         wider = lsf.model_copy(update=times).model_dump()
-        made = load_config(made, overrides={"instrument.lsf": wider})
-    return made
+        config = load_config(config, overrides={"instrument.lsf": wider})
+    return config
 
 
 _FARTHEST = 1.0
@@ -281,9 +267,3 @@ def displacement_of(config: RunConfig, observed: ObservedCube, first: ObservedCu
     east, north = config.observation.offset
     galaxy = from_tangent_plane((first.ra, first.dec), (float(east), float(north)))
     return np.array(to_tangent_plane((observed.ra, observed.dec), galaxy)) - np.array([east, north])
-
-
-def within_ends(n_wave: int, reach: float) -> Bool[ndarray, " wave"]:
-    """Bins that no light from beyond the ends is spread to."""
-    place = np.arange(n_wave)
-    return np.minimum(place, place[::-1]) >= reach

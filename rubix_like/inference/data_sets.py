@@ -55,8 +55,8 @@ def nuisances_of(sets: Mapping[str, DataSetSettings]) -> tuple[dict[str, Any], d
     priors, declared = dict[str, Any](), dict[str, Declaration]()
     for name, settings in sets.items():
         for key, dotted in names_of(name, settings).items():
-            given, (unit, form, words) = getattr(settings.nuisance, key), _WORDS[key]
-            priors[dotted] = {"normal": (0.0, given.sigma)} if key in {"polynomial", "sky"} else given
+            prior, (unit, form, words) = getattr(settings.nuisance, key), _WORDS[key]
+            priors[dotted] = {"normal": (0.0, prior.sigma)} if key in {"polynomial", "sky"} else prior
             form = find_parameter(FWHM).form if key == "psf_fwhm" else form
             meaning = f"{words}, of the data '{name}'"
             declared[dotted] = Declaration(dotted, unit, Parameter(moves=key == "shift"), form, None, meaning)
@@ -242,19 +242,9 @@ class DataSet:
         return replace(self, observed=observed, places=self.places[:, start : start + len(observed.wavelength)])
 
     @property
-    def middle_places(self) -> Float[ndarray, "fibre 2"] | None:
-        """The places of fibres in the middle of the wavelengths."""
-        return None if self.places is None else self.places[:, self.places.shape[1] // 2]
-
-    @property
     def kind(self) -> str:
         """cube, image, spectrum or fibres."""
         return self.settings.kind
-
-    @property
-    def centred(self) -> bool:
-        """Whether it is said to lie at the centre of the first cube."""
-        return self.settings.aperture is not None and self.settings.aperture.ra is None
 
 
 def read_sets(sets: Mapping[str, DataSetSettings], given: Mapping[str, Any]) -> tuple[DataSet, ...]:
@@ -291,7 +281,13 @@ def check_unstated(place: str, stated: Mapping[str, Any]) -> None:
 def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
     kind, path = settings.kind, settings.file
     if kind == "fibres":
-        return _fibres(name, settings, given)
+        if (given is None) == (path is None):
+            what = "neither" if given is None else "both"
+            raise ConfigError(f"fit.data.{name}.fibres: expected a file, or a cube given in Python, got {what}")
+        if isinstance(given, ObservedCube):
+            raise ConfigError(f"fit.data.{name}.fibres: expected a Cube that holds its fibres, got an ObservedCube")
+        found: ObservedFibres = fibres_from(given, name) if path is None else read_fibres(path)
+        return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=2))
     stated: dict[str, Any] = {key: getattr(settings, key) for key in ("medium", "units", "pixel_scale", "hdu")}
     band = None if settings.filter is None else band_of(settings.filter, f"fit.data.{name}.filter")
     if given is not None and path is not None:
@@ -312,14 +308,3 @@ def _read(name: str, settings: DataSetSettings, given: Any) -> DataSet:
         wanted = "(y, x, 1) with a filter" if kind == "image" else "(1, 1, wave) with an aperture"
         raise ConfigError(f"fit.data.{name}: expected an ObservedCube of shape {wanted}, got {observed.shape}")
     return DataSet(name, settings, observed, band)
-
-
-def _fibres(name: str, settings: DataSetSettings, given: Any) -> DataSet:
-    path = settings.file
-    if (given is None) == (path is None):
-        what = "neither" if given is None else "both"
-        raise ConfigError(f"fit.data.{name}.fibres: expected a file, or a cube given in Python, got {what}")
-    if isinstance(given, ObservedCube):
-        raise ConfigError(f"fit.data.{name}.fibres: expected a Cube that holds its fibres, got an ObservedCube")
-    found: ObservedFibres = fibres_from(given, name) if path is None else read_fibres(path)
-    return DataSet(name, settings, found.spectra, places=np.stack([found.east, found.north], axis=2))

@@ -37,10 +37,9 @@ from rubix_like.inference.best_fit import (
     cubes_of,
     describe_best,
     evaluate,
-    evaluated_for,
     over_cells,
     quality_of,
-    sets_alone,
+    set_alone,
     with_values,
 )
 from rubix_like.inference.checkpoint import (
@@ -591,9 +590,12 @@ def _result_cubes(
         return (with_values(cube, problem.posterior.free, values, sigma) for cube in cubes_of(alone, found))
 
     sets = dict[str, SetResult]()
-    for data_set, alone in sets_alone(problem):
-        model, residual = with_headers(alone, evaluated_for(problem, data_set, evaluated))
-        sets[data_set.name] = SetResult(data_set.kind, model, residual)
+    for data_set in problem.sets:
+        before = "" if data_set is problem.first_cube else f"{data_set.name}."
+        names = [name for name in data_set.pipeline.plan.sources if before + name in evaluated.counters]
+        counters = {name: evaluated.counters[before + name] for name in names}
+        seen = evaluated._replace(flux=np.asarray(data_set.unpacked(evaluated.flux)), counters=counters)
+        sets[data_set.name] = SetResult(data_set.kind, *with_headers(set_alone(problem, data_set), seen))
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]

@@ -21,6 +21,7 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
 from rubix_like.errors import ConfigError
+from rubix_like.forward.cube_header import Header
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import resolve
@@ -28,14 +29,12 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import ComponentDraws
 from rubix_like.galaxy.validation import implausible_notes
 from rubix_like.inference.data_grid import (
-    SetGrid,
     check_same_grid,
     config_of,
     displacement_of,
     frame_of,
     grid_of,
     on_grid_of,
-    within_ends,
 )
 from rubix_like.inference.data_sets import (
     FWHM,
@@ -46,7 +45,6 @@ from rubix_like.inference.data_sets import (
     nuisances_of,
     sky_templates,
 )
-from rubix_like.inference.fitted_set import FittedSet, row_of
 from rubix_like.inference.given_galaxies import GalaxiesInTurn, load_given
 from rubix_like.inference.likelihoods.kinds import (
     JointErrors,
@@ -71,7 +69,7 @@ from rubix_like.inference.posterior.fit_model import (
     read_prior,
 )
 from rubix_like.inference.posterior.free_parameters import SMALLEST_LATENT, age_notes, read_free, read_start
-from rubix_like.inference.posterior.joint_forward import Broadening, Effects, JointForward, SetModel
+from rubix_like.inference.posterior.joint_forward import AbstractView, Broadening, Effects, JointForward, SetModel
 from rubix_like.inference.posterior.model_settings import (
     check_line_widths,
     check_masses,
@@ -92,7 +90,7 @@ from rubix_like.inference.posterior.model_settings import (
     without_unread_gas,
 )
 from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis, on_mesh
-from rubix_like.inference.posterior.problem import Given, Problem, for_samples, forward_of, variance_of
+from rubix_like.inference.posterior.problem import FittedSet, Given, Problem, for_samples, forward_of, variance_of
 from rubix_like.inference.request import Request
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.physics.gaussian import reach_of
@@ -159,15 +157,19 @@ _ENDS = 3.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A data set whose model can be planned: its data, cut to the windows, which bins are fitted, its settings as if it
-    were alone, its grid, its run, its displacement from the first cube, the narrowest and widest factor of the line
-    spread and the broadening that follows."""
+    """A data set whose model can be planned: its data, cut to the windows.
+
+    `selection`: bins that are fitted; `settings`: those of a fit of it alone; `cube`: the axes of its model; `view`:
+    from there to the data (None: the same); `config`: its run; `displacement`: from the first cube, (East, North) in
+    arcsec; `lsf_scale`: narrowest and widest factor on the line spread, and the `broadening` that follows.
+    """
 
     data: DataSet
     selection: Bool[ndarray, " wave"]
     settings: FitSettings
-    grid: SetGrid
     config: RunConfig
+    cube: ObservedCube
+    view: AbstractView | None = None
     displacement: Float[ndarray, "2"] = dataclasses.field(default_factory=lambda: np.zeros(2))
     lsf_scale: tuple[float, float] | None = None
     broadening: Broadening | None = None
@@ -188,7 +190,6 @@ class _Prepared:
 
 
 def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sample: int, report: Report) -> Problem:
-    """The problem of data that are read."""
     settings, sections = request.settings, {data_set.name: data_set.settings for data_set in data if data_set.name}
     if sections:
         check_free_names(settings.free, sections)
@@ -208,9 +209,18 @@ def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sa
     check_masses(source, free)
     for pipeline in pipelines:
         check_line_widths(free, pipeline)
-    fitted = _fitted(sets, [for_samples(pipeline, n_sample) for pipeline in pipelines])
+    placed, begin = list[FittedSet](), 0
+    for data_set, pipeline in zip(sets, pipelines, strict=True):
+        data, frame = data_set.data, frame_of(pipeline.frame, data_set.data, data_set.cube)
+        places = None if data.places is None else data.places[:, data.places.shape[1] // 2]
+        planned_for = for_samples(pipeline, n_sample)
+        placed.append(
+            FittedSet(data.name, data.kind, data.observed, planned_for, frame, data_set.settings, begin, places)
+        )
+        begin = placed[-1].place.stop
+    fitted = tuple(placed)
     alone = [
-        make_likelihood(data_set.observed, data_set.selection, in_fit.seen, data_set.settings, free)
+        make_likelihood(data_set.observed, data_set.selection, in_fit.frame, data_set.settings, free)
         for data_set, in_fit in zip(sets, fitted, strict=True)
     ]
     forward = _forward(sets, fitted, source, skies, first, alone)
@@ -234,13 +244,14 @@ def _planned(
     report: Report,
 ) -> _Planned:
     """The data sets, cut; the particles that they share; the pipeline of each, without noise; notes on ages."""
-    cut = _cut(request.config, request.settings, data)
+    moves = any(data_set.settings.nuisance.shift is not None for data_set in data)
+    cut = [_cut(request, data_set, moves=moves) for data_set in data]
     if isinstance(request.model, Pipeline):
         check_same_grid(request.model.frame, cut[0].observed)
         return cut, given_source(galaxy), [without_noise(request.model)], ()
     reference = _with_run(cut[first], None, galaxy)
     sets = [
-        reference if number == first else _with_run(data_set, reference.grid.cube, galaxy)
+        reference if number == first else _with_run(data_set, reference.cube, galaxy)
         for number, data_set in enumerate(cut)
     ]
     resolved = []
@@ -257,17 +268,6 @@ def _planned(
         pipelines.append(without_noise(pipeline))
         notes.append(of_ages)
     return broadened, particles[0], pipelines, notes[first]
-
-
-def _fitted(sets: Sequence[_Prepared], pipelines: Sequence[Pipeline]) -> tuple[FittedSet, ...]:
-    """The data sets with their pipelines, their voxels one after the other."""
-    found, begin = [], 0
-    for data_set, pipeline in zip(sets, pipelines, strict=True):
-        frame = frame_of(pipeline.frame, data_set.data, data_set.grid.cube)
-        named, places = (data_set.name, data_set.data.kind, data_set.observed), data_set.data.middle_places
-        found.append(FittedSet(*named, pipeline, frame, data_set.settings, begin, places))
-        begin = found[-1].place.stop
-    return tuple(found)
 
 
 def _forward(
@@ -323,79 +323,62 @@ def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
         )
 
 
-def _cut(config: RunConfig, settings: FitSettings, data: Sequence[DataSet]) -> list[_Prepared]:
-    """All data sets on their grids, cut to their windows."""
-    moves, cut = any(data_set.settings.nuisance.shift is not None for data_set in data), []
-    for data_set in data:
-        alone = _alone(settings, data_set, moves=moves) if data_set.name else settings
-        observed, selection = select_bins(without_bad_voxels(data_set.observed, alone), alone, data_set.place)
-        cut.append(_Prepared(data_set.cut(observed), selection, alone, SetGrid(observed, None), config))
-    return cut
+def _cut(request: Request, data: DataSet, *, moves: bool) -> _Prepared:
+    """The set cut to its windows, its settings as if it were alone; `moves`: particles are smoothed, as a set has an
+    unknown shift."""
+    settings = request.settings
+    if data.name:
+        nuisance, free = data.settings.nuisance, dict(settings.free)
+        if nuisance.psf_fwhm is not None:
+            free[FWHM] = nuisance.psf_fwhm
+        if nuisance.velocity_shift is not None:
+            free.setdefault("observation.velocity_offset", nuisance.velocity_shift)
+        if moves and "observation.offset" not in free:
+            free["observation.offset"] = {"normal": (0.0, 1.0)}
+        of_set = {name: getattr(data.settings, name) for name in ("windows", "exclude", "sigma")}
+        alone = {"free": free, "data": None, "correlated": (), "start": None, **of_set}
+        settings = settings.model_copy(update=alone)
+    observed, selection = select_bins(without_bad_voxels(data.observed, settings), settings, data.place)
+    return _Prepared(data.cut(observed), selection, settings, request.config, observed)
 
 
-def _with_run(data_set: _Prepared, first: ObservedCube | None, galaxy: Given | None) -> _Prepared:
-    """The data set with the run of its model on its grid, every setting of which is decided but for those that depend
-    on the particles; `first`: the grid from which its displacement is measured (None: its own)."""
-    scale = _lsf_range(data_set.data)
-    with data_set.data.naming():
-        run = config_of(data_set.config, data_set.data, 1.0 if scale is None else scale[0])
-    grid = grid_of(data_set.data, run)
-    displacement = np.zeros(2) if first is None else displacement_of(data_set.config, grid.cube, first)
-    _check_nuisances(data_set.data, run)
-    with data_set.data.naming():
-        offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
-        run = on_grid_of(run, grid.cube)
-        deposit = deposit_of_fit(run, data_set.settings, galaxy, data_set.observed.meta)
-        of_fit = {"observation.offset": offset, "engine.method": method_of_fit(run, galaxy)}
-        run = model_config(run, data_set.settings, deposit, noise=None, systematics=None, **of_fit)
-    data = data_set.data
-    if data.places is not None:  # files do not say how their field is turned
-        data = data.cut(dataclasses.replace(data.observed, field_angle=grid.cube.field_angle))
-    return dataclasses.replace(data_set, data=data, grid=grid, config=run, displacement=displacement, lsf_scale=scale)
-
-
-def _check_nuisances(data: DataSet, run: RunConfig) -> None:
-    """Raise ConfigError for a nuisance of what the instrument lacks."""
-    nuisance, psf = data.settings.nuisance, run.instrument.psf
-    lacks_lsf, lacks_psf = run.instrument.lsf is None, psf is None or psf.fwhm is None
+def _with_run(prepared: _Prepared, first: ObservedCube | None, galaxy: Given | None) -> _Prepared:
+    """The set with the run of its model on its grid, every setting of which is decided but for those that depend on
+    the particles; `first`: the grid from which its displacement is measured (None: its own)."""
+    data, nuisance, scale = prepared.data, prepared.data.settings.nuisance, None
+    if nuisance.lsf_scale is not None:
+        prior = read_prior(names_of(data.name, data.settings)["lsf_scale"], nuisance.lsf_scale, "")
+        low, high = (float(prior.value(np.asarray(latent))) for latent in (-_WIDEST, _WIDEST))
+        if not low > 0:
+            raise ConfigError(
+                f"fit.data.{data.name}.nuisance.lsf_scale: expected a prior above 0, got one that reaches {low:.3g} at "
+                f"{_WIDEST:g} sigma; take uniform or log_normal"
+            )
+        scale = low, high
+    with data.naming():
+        run = config_of(prepared.config, data, 1.0 if scale is None else scale[0])
+    cube, view = grid_of(data, run)
+    displacement = np.zeros(2) if first is None else displacement_of(prepared.config, cube, first)
+    psf = run.instrument.psf
     for key, section, what, lacking in (
-        ("lsf_scale", "lsf", "an lsf", lacks_lsf),
-        ("psf_fwhm", "psf", "a psf of kind gaussian or moffat", lacks_psf),
+        ("lsf_scale", "lsf", "an lsf", run.instrument.lsf is None),
+        ("psf_fwhm", "psf", "a psf of kind gaussian or moffat", psf is None or psf.fwhm is None),
     ):
         if lacking and getattr(nuisance, key) is not None:
             raise ConfigError(
                 f"{data.place}.nuisance.{key}: expected an instrument with {what}, got none; leave it out, "
                 f"or give {data.place}.instrument.{section}"
             )
-
-
-def _alone(settings: FitSettings, data: DataSet, *, moves: bool) -> FitSettings:
-    """The settings of a fit of one set alone; `moves`: a set has an unknown shift, so that particles are smoothed."""
-    section, free = data.settings, dict(settings.free)
-    if section.nuisance.psf_fwhm is not None:
-        free[FWHM] = section.nuisance.psf_fwhm
-    if section.nuisance.velocity_shift is not None:
-        free.setdefault("observation.velocity_offset", section.nuisance.velocity_shift)
-    if moves and "observation.offset" not in free:
-        free["observation.offset"] = {"normal": (0.0, 1.0)}
-    of_set = {name: getattr(section, name) for name in ("windows", "exclude", "sigma")}
-    return settings.model_copy(update={"free": free, "data": None, "correlated": (), "start": None, **of_set})
-
-
-def _lsf_range(data: DataSet) -> tuple[float, float] | None:
-    """The line spread's narrowest and widest factor of its prior."""
-    prior = data.settings.nuisance.lsf_scale
-    if prior is None:
-        return None
-    place = names_of(data.name, data.settings)["lsf_scale"]
-    scale = read_prior(place, prior, "")
-    low, high = (float(scale.value(np.asarray(latent))) for latent in (-_WIDEST, _WIDEST))
-    if not low > 0:
-        raise ConfigError(
-            f"fit.data.{data.name}.nuisance.lsf_scale: expected a prior above 0, got one that reaches {low:.3g} at "
-            f"{_WIDEST:g} sigma; take uniform or log_normal"
-        )
-    return low, high
+    with data.naming():
+        offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
+        run = on_grid_of(run, cube)
+        deposit = deposit_of_fit(run, prepared.settings, galaxy, data.observed.meta)
+        of_fit = {"observation.offset": offset, "engine.method": method_of_fit(run, galaxy)}
+        run = model_config(run, prepared.settings, deposit, noise=None, systematics=None, **of_fit)
+    if data.places is not None:  # files do not say how their field is turned
+        data = data.cut(dataclasses.replace(data.observed, field_angle=cube.field_angle))
+    found = {"data": data, "cube": cube, "view": view, "config": run}
+    return dataclasses.replace(prepared, **found, displacement=displacement, lsf_scale=scale)
 
 
 def _particles(
@@ -446,7 +429,7 @@ def _joint_likelihood(
             )
         errors = JointErrors(correlations, tuple(data_set.observed.shape for data_set in sets))
     flux, inverse_sigma, all_data = (
-        row_of([np.asarray(getattr(likelihood, name)) for likelihood in likelihoods])
+        np.concatenate([np.asarray(getattr(likelihood, name)).reshape(-1) for likelihood in likelihoods])[None, None]
         for name in ("flux", "inverse_sigma", "inverse_sigma_of_data")
     )
     dependent = None if np.array_equal(all_data, inverse_sigma) else jax.device_put(all_data - inverse_sigma)
@@ -499,7 +482,8 @@ def _broadened(prepared: _Prepared, pipeline: Pipeline) -> _Prepared:
     stated = (instrument_fwhm(lsf, frame.bins.wavelength) / low / width) ** 2
     effective = (np.asarray(frame.lsf_fwhm) / width) ** 2
     widest = float(np.sqrt(np.max(np.maximum(high**2 * stated - effective, 0.0))))
-    inside = within_ends(len(prepared.selection), _ENDS * widest)
+    place = np.arange(len(prepared.selection))
+    inside = np.minimum(place, place[::-1]) >= _ENDS * widest
     text = f"{np.sum(~inside)} bins at the ends are left out, to which lsf_scale brings unknown light"
     notes = (*prepared.observed.notes, Note("data.ends_left_out", text))
     return dataclasses.replace(
@@ -511,10 +495,9 @@ def _broadened(prepared: _Prepared, pipeline: Pipeline) -> _Prepared:
 
 
 def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> SetModel:
-    """How a set sees the galaxy."""
     continuum = prepared.data.settings.nuisance.polynomial
     polynomial = None if continuum is None else legendre_basis(prepared.observed.wavelength, continuum.degree)
-    effects = Effects(prepared.broadening, prepared.grid.view, polynomial, sky)
+    effects = Effects(prepared.broadening, prepared.view, polynomial, sky)
     return SetModel(
         tables=pipeline.tables,
         parameters=pipeline.parameters,
@@ -537,7 +520,9 @@ def _notes(
         of_pipeline = () if number == first else in_fit.pipeline.notes
         of_run = notes_on_run(data_set.observed.meta, in_fit.pipeline.frame.meta)
         notes += data_set.says((*data_set.observed.notes, *of_pipeline, *of_run))
-        unknown = None in (data_set.grid.cube.ra, reference.grid.cube.ra) and not data_set.data.centred
+        unknown = None in (data_set.cube.ra, reference.cube.ra)
+        aperture = data_set.data.settings.aperture
+        unknown = unknown and (aperture is None or aperture.ra is not None)  # else it lies at the first cube's centre
         if number != first and unknown and data_set.data.settings.nuisance.shift is None:
             notes.append(
                 Note(
@@ -562,7 +547,6 @@ def _notes(
 
 
 def _n_alike(first: _Prepared, second: _Prepared) -> int:
-    """How many voxels two sets share at the wavelengths that both fit; 0 where any of them differ."""
     data = first.observed, second.observed
     common = np.intersect1d(data[0].wavelength[first.selection], data[1].wavelength[second.selection])
     if data[0].shape[:2] != data[1].shape[:2] or not len(common):
@@ -641,10 +625,10 @@ def select_bins(
 
 
 def make_likelihood(
-    observed: ObservedCube, selection: ndarray, pipeline: Pipeline, settings: FitSettings, free: Free
+    observed: ObservedCube, selection: ndarray, frame: Header, settings: FitSettings, free: Free
 ) -> Likelihood:
     """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
-    variance, frame = variance_of(observed, settings), pipeline.frame
+    variance = variance_of(observed, settings)
     used = observed.used & selection & (frame.mask() == 0)
     if not used.any():
         raise ValueError(

@@ -74,11 +74,6 @@ class Request:
         )
         return (*named_files(self.config), *of_sets, *given_files(given))
 
-    def check(self) -> None:
-        """Raise ConfigError where the settings speak of a file and the data are none."""
-        if isinstance(self.data, Cube | ObservedCube):
-            check_unstated("fit.data_", self.stated)
-
 
 def read_request(
     config_or_pipeline: ConfigSource | Pipeline,
@@ -117,13 +112,26 @@ def read_request(
         )
     if chosen is None:
         raise ConfigError("data: expected an observed cube, got none; give its file, or fit.data in the configuration")
-    _check_sets(config_or_pipeline, config.fit)
+    if isinstance(config.fit.data, Mapping):
+        check_free_names(config.fit.free, config.fit.data)
+        if isinstance(config_or_pipeline, Pipeline):
+            raise ConfigError(
+                "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of "
+                "which a pipeline of each set is made"
+            )
     check_free_of(config, galaxy)
     make_optimiser(config.fit.optimiser, 1, 1)
-    _check_other_draws(config)
+    error, galaxy_section = config.fit.model_error, config.galaxy
+    others = range(0) if error is None else range(error.seed, error.seed + error.draws)
+    if isinstance(galaxy_section, SyntheticReader) and galaxy_section.seed in others:
+        raise ConfigError(
+            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {galaxy_section.seed}, got "
+            f"{others[0]} to {others[-1]}; set it to {galaxy_section.seed + 1}"
+        )
     model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
     request = Request(config, config.fit, model, chosen)
-    request.check()
+    if isinstance(chosen, Cube | ObservedCube):
+        check_unstated("fit.data_", request.stated)
     return request
 
 
@@ -156,18 +164,6 @@ def _data_section(source: ConfigSource, data: Data | None) -> tuple[dict[str, An
     return {"fit.data": joined}, objects
 
 
-def _check_sets(config_or_pipeline: ConfigSource | Pipeline, settings: FitSettings) -> None:
-    """Raise ConfigError for what does not go with several sets of data."""
-    if not isinstance(settings.data, Mapping):
-        return
-    check_free_names(settings.free, settings.data)
-    if isinstance(config_or_pipeline, Pipeline):
-        raise ConfigError(
-            "fit.data: expected one cube beside a pipeline, got several sets of data; give the configuration, of which "
-            "a pipeline of each set is made"
-        )
-
-
 def data_lines(config: RunConfig) -> Iterator[str]:
     """Lines on the content of the files of a fit's data, as they are read; a note for those that are not there yet.
 
@@ -196,16 +192,3 @@ def one_galaxy(galaxy: Any, model: AbstractGalaxyModel | None) -> Any:
     if galaxy is not None and model is not None:
         raise ConfigError("model: expected a galaxy or a model in its place, got both; leave one of them out")
     return galaxy if model is None else without_units(model)
-
-
-def _check_other_draws(config: RunConfig) -> None:
-    """Raise ConfigError where the draws of the model error would hold the model's own."""
-    error = None if config.fit is None else config.fit.model_error
-    if error is None or not isinstance(config.galaxy, SyntheticReader):
-        return
-    of_galaxy, end = config.galaxy.seed, error.seed + error.draws
-    if error.seed <= of_galaxy < end:
-        raise ConfigError(
-            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {of_galaxy}, got {error.seed} to "
-            f"{end - 1}; set it to {of_galaxy + 1}"
-        )

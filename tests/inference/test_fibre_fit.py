@@ -13,7 +13,7 @@ import rubix_like as rl
 from rubix_like import ConfigError, Pipeline, load_config, log_posterior
 from rubix_like.cube.observed.observed_spectrum import fibres_from, read_fibres
 from rubix_like.cube.survey_files.spectra_files import write_spectra
-from rubix_like.inference.best_fit import on_grid, sets_alone
+from rubix_like.inference.best_fit import on_grid, set_alone
 
 FIBRES = {"bundle": "manga-19", "rings": 1, "transparency": [1, 0.6, 0.8], "dead": [6]}
 CONFIG = {
@@ -67,7 +67,7 @@ def test_the_likelihood_is_that_of_the_fibres_and_of_the_cube_by_its_covariance(
     np.testing.assert_allclose(read, expected, rtol=1e-3)
     assert own.problem.posterior.likelihood.flux.size == rest.size == 18 * cube.bins.n_wave
     assert covariances[0].rank == 18
-    ((_, alone),) = sets_alone(own.problem)
+    alone = set_alone(own.problem, *own.problem.sets)
     column = (np.asarray(spectra, np.float64)[:, None] for spectra in (cube.fibres.flux, cube.fibres.variance))
     made = on_grid(alone, "residual", *column, of_data=True)
     good = np.asarray(cube.mask) == 0

@@ -35,7 +35,6 @@ from numpy import ndarray
 from scipy.linalg import solve_triangular
 
 from rubix_like.inference.checks.regions import DataPlaces, Region, ResidualCube, lengths_of_ranges, regions_of
-from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.likelihoods.voxel_errors import (
     AbstractErrorDistribution,
     information_of_location,
@@ -54,6 +53,7 @@ from rubix_like.inference.posterior.posterior import (
     with_nuisance_information,
     with_scale_information,
 )
+from rubix_like.inference.posterior.problem import FittedSet
 
 HALVES: tuple[tuple[str, str], ...] = (
     ("left", "right"),

@@ -1,4 +1,4 @@
-"""A posed problem: the posterior of free parameters, the data sets and their pipelines; its models on devices.
+"""A posed problem: the posterior of free parameters, the data sets with their pipelines, and its models on devices.
 
 A mesh ("sample", "data") has rows that each compute samples of their own: each row is a group of devices that share the
 particles of one model at a time. Rows never wait for one another, so that chains may make steps of any number.
@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import ObservedCube
+from rubix_like.forward.cube_header import Header
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.fitted_set import FittedSet
 from rubix_like.inference.posterior.fit_model import (
     AbstractParticleSource,
     ComponentsSource,
@@ -36,6 +36,52 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, DeviceLayout, p
 
 Given = Galaxy | SyntheticSource | ComponentsSource | AbstractGalaxyModel
 """What can be given in Python in place of a configuration's galaxy."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSet:
+    """A set of data of a fit. The voxels of several lie in one row, one set after the other; those of the one cube of a
+    fit, which has no name, are (y, x, wave).
+
+    | field | |
+    |---|---|
+    | name, kind | what it is called; cube, image, spectrum or fibres |
+    | observed | the data: (y, x, wave), of an image (y, x, 1), of a spectrum (1, 1, wave), of fibres (fibre, 1, wave) |
+    | pipeline | that of the model's cube: of an image at all wavelengths of its band, of a spectrum on its aperture |
+    | frame | axes, mask and header on the data's grid |
+    | settings | those of a fit of this set alone |
+    | first | place of its first voxel among those of all sets |
+    | places | of fibres: (East, North) in arcsec of each |
+    """
+
+    name: str
+    kind: str
+    observed: ObservedCube
+    pipeline: Pipeline
+    frame: Header
+    settings: FitSettings
+    first: int
+    places: Float[ndarray, "fibre 2"] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the data."""
+        return self.observed.shape
+
+    @property
+    def place(self) -> slice:
+        """The slice of its voxels in the row of those of all sets."""
+        return slice(self.first, self.first + int(np.prod(self.shape)))
+
+    def unpacked(self, row: Any) -> Any:
+        """Its voxels (..., y, x, wave) among those of all sets, which lie in a row (..., 1, 1, voxel)."""
+        return row if not self.name else row[..., 0, 0, self.place].reshape((*row.shape[:-3], *self.shape))
+
+    @property
+    def alone(self) -> "FittedSet":
+        """The set as the one cube of a fit, whose pipeline has the data's axes."""
+        seen = dataclasses.replace(self.pipeline, frame=self.frame)
+        return dataclasses.replace(self, name="", pipeline=seen, first=0)
 
 
 @dataclass(frozen=True)
@@ -192,7 +238,9 @@ def models_at_once(n_device: int, n_model: int) -> int:
 
 def with_rows(problem: Problem, n_sample: int) -> Problem:
     """The problem whose devices compute `n_sample` models at once."""
-    data = tuple(data_set.on(for_samples(data_set.pipeline, n_sample)) for data_set in problem.data)
+    data = tuple(
+        dataclasses.replace(data_set, pipeline=for_samples(data_set.pipeline, n_sample)) for data_set in problem.data
+    )
     layouts = [(data_set.pipeline.tables, data_set.pipeline.layout) for data_set in data]
     forward = problem.posterior.forward.laid_out(layouts)
     posterior = dataclasses.replace(problem.posterior, forward=forward)
