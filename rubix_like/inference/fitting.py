@@ -140,10 +140,9 @@ def begun_with_few(request: Request, galaxy: Given | None) -> Request:
     return with_points(request, AT_FIRST) if galaxy is None and chooses_points(request) else request
 
 
-def points_of(request: Request) -> int | None:
-    """The number of points of every component, where the request has one."""
-    galaxy = request.config.galaxy
-    return galaxy.points if isinstance(galaxy, ComponentsReader) else None
+def points_of(config: RunConfig) -> int | None:
+    """The number of points of every component, where the configuration has one."""
+    return config.galaxy.points if isinstance(config.galaxy, ComponentsReader) else None
 
 
 def with_points(request: Request, number: int) -> Request:
@@ -159,8 +158,7 @@ def like_fitted(request: Request, fitted: FitResult) -> Request:
     """The request with as many points as the fit that it begins at ended with."""
     if not chooses_points(request):
         return request
-    galaxy = load_config(parse_yaml(fitted.config, "the configuration of `fitted`")).galaxy
-    points = galaxy.points if isinstance(galaxy, ComponentsReader) else None
+    points = points_of(load_config(parse_yaml(fitted.config, "the configuration of `fitted`")))
     return request if points is None else with_points(request, points)
 
 
@@ -493,28 +491,23 @@ def _search(
         except (KeyboardInterrupt, SystemExit) as error:
             if not latest:
                 raise
-            words = f"the fit stopped {_where(latest[0])}"
+            found, words = latest[0], "the fit stopped before its first step"
+            if (found.n_step > 0).any():
+                last = int(np.flatnonzero(found.n_step > 0)[-1])
+                words = (
+                    f"the fit stopped after step {found.n_step[last]} of start {last + 1} of {len(found.loss)} (lowest "
+                    f"loss {found.loss.min():.7g})"
+                )
             if isinstance(error, SystemExit):
                 progress.tell(words + ("" if place is None else "; the same command goes on from there"))
                 raise
-            found = latest[0].interrupted()
+            found = found.interrupted()
             best = Best(request, problem, found, cells) if np.isfinite(found.loss[found.best]) else None
             raise SearchInterrupted(words, best) from None
 
 
-def _where(found: SearchState) -> str:
-    begun = np.flatnonzero(found.n_step > 0)
-    if not len(begun):
-        return "before its first step"
-    last = int(begun[-1])
-    return (
-        f"after step {found.n_step[last]} of start {last + 1} of {len(found.loss)} (lowest loss {found.loss.min():.7g})"
-    )
-
-
 def _timed(steps: Iterator[SearchState], progress: Progress) -> Iterator[SearchState]:
-    """The snapshots, unchanged; the processor time up to the first step, that of choosing the starts with it, is
-    kept."""
+    """The snapshots, unchanged; keeps the processor time up to the first step, with that of choosing the starts."""
     begun = time.process_time()
     for number, snapshot in enumerate(steps):
         if number == 1:
@@ -603,7 +596,6 @@ def _result_cubes(
 
 
 def _notes(end: Best, described: BestFit, edges: Edges, grain: Discreteness | str | None) -> tuple[str, ...]:
-    """Notes that a reader should know before the numbers are used, each once."""
     problem, found, error = end.problem, end.found, end.error
     free, best = problem.posterior.free, end.latent
     n_voxel = problem.posterior.likelihood.flux.size
@@ -703,7 +695,6 @@ def sample(
 
 
 def _check_sampling_names(settings: Iterable[str]) -> None:
-    """Raise ConfigError for a further argument of `sample` that is a key of `fit.sampling`."""
     places = {key: f"{{{key!r}: ...}}" for key in SamplingSettings.model_fields}
     for section, keys in SamplingSettings.sections().items():
         places[section] = f"{{{section!r}: {{...}}}}"
@@ -731,7 +722,14 @@ def _sample(
             f"fit.sampling.method: expected a sampler of chains, such as nuts, for errors distributed as '{kind}', got "
             f"{request.settings.sampling.method}"
         )
-    n_group = _groups(request, sampler)
+    n_device, n_group = device_count(request.model), request.settings.sampling.groups
+    if n_group is None:
+        n_group = models_at_once(n_device, sampler.n_sample)
+    elif n_device % n_group:
+        raise ConfigError(
+            f"fit.sampling.groups: expected a number that divides the {n_device} devices, got {n_group}; "
+            f"null chooses one"
+        )
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
     if given is not None and galaxy is None:
         request = like_fitted(request, given)
@@ -753,17 +751,13 @@ def _sample(
     }
     if files is not None and restart:
         forget_searches(files.checkpoints)
-    searches, place = (Searches(), None) if files is None else (files.searches, files.draws)
-    begun = None if place is None else load_checkpoint(place, fingerprint, sampler.read)
-    if place is None or begun is None:
-        request, problem, best, notes = _best(request, problem, galaxy, given, searches, progress)
-    else:
-        request, problem, best, notes = _as_begun(request, problem, galaxy, given, begun, searches, place, progress)
-    points = points_of(request)
+    begun = None if files is None else load_checkpoint(files.draws, fingerprint, sampler.read)
+    request, problem, best, notes = _at_best(request, problem, galaxy, given, begun, files, progress)
+    points = points_of(request.config)
 
     def keep(state: Any) -> None:
-        if place is not None:
-            save(place, state, fingerprint, notes, points)
+        if files is not None:
+            save(files.draws, state, fingerprint, notes, points)
 
     problem, found, grain = _about_best(with_rows(problem, n_group), best, given, progress)
     again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.progress(begun))
@@ -821,12 +815,10 @@ def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
 
 
 def _same_loss(here: Quality, there: Quality) -> bool:
-    """Whether two losses of the same latents are those of the same model and data."""
     return abs(here.loss - there.loss) <= ELSEWHERE + _SAME * abs(there.loss)
 
 
 def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
-    """Raise ConfigError for the result of a fit of other parameters, or with other priors."""
     if fitted is None:
         return
     free, other = problem.posterior.free, fitted.free
@@ -837,49 +829,48 @@ def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
         )
 
 
-def _best(
-    request: Request,
-    problem: Problem,
-    galaxy: Given | None,
-    fitted: FitResult | None,
-    searches: Searches,
-    progress: Progress,
-) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
-    """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
-    if fitted is None:
-        request, problem, found, *_ = find_best(request, problem, galaxy, searches, progress)
-        best = found.latent[found.best]
-        notes = [note for note in as_notes(problem.notes) if note.key == "quadrature.more_points"]
-        problem = _in_one_part(request, problem, progress)
-        return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
-    problem = _at_fitted(problem, fitted, progress)
-    notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
-    return request, problem, fitted.latent, notes
-
-
-def _as_begun(
+def _at_best(
     request: Request,
     problem: Problem,
     galaxy: Given | None,
     fitted: FitResult | None,
     begun: Any,
-    searches: Searches,
-    place: Path,
+    files: ResultFiles | None,
     progress: Progress,
 ) -> tuple[Request, Problem, Float[ndarray, " latent"], Sequence[str]]:
-    """The best fit of a sampling that goes on: with as many quadrature points as its search ended with, and with the
-    strength of the populations' prior to which the first search led, which is in its checkpoint."""
-    notes = kept_notes(place)
+    """The request and the problem at the best fit, its latents, and notes on the search.
+
+    The best fit is looked for, or that of a result. A sampling that goes on (`begun`) has as many quadrature points as
+    its search ended with, and the strength of the populations' prior to which the first search led.
+    """
+    place = None if begun is None or files is None else files.draws
+    kept = [] if place is None else kept_notes(place)
+    is_strength_free = has_free_strength(problem.posterior.forward)
     if fitted is not None:
-        return request, _at_fitted(problem, fitted, progress), begun.best, notes
-    if has_free_strength(problem.posterior.forward):
-        request, problem, *_ = find_best(request, problem, galaxy, searches, progress)
-        return request, problem, begun.best, notes
-    points = kept_points(place) if chooses_points(request) else None
-    if points is not None:
-        request = with_points(request, points)
-        problem = _in_one_part(request, problem, progress, points)
-    return request, add_model_error(problem, begun.best, progress), begun.best, notes
+        best = fitted.latent
+        if is_strength_free:
+            posterior = with_known_strength(problem.posterior, fitted.populations)
+            problem = dataclasses.replace(problem, posterior=posterior)
+        else:
+            problem = add_model_error(problem, best, progress)
+        if begun is None:
+            return request, problem, best, notes_on_search(fitted.free, fitted.starts, best, fitted.laplace)
+    elif begun is None or is_strength_free:
+        request, problem, found, *_ = find_best(
+            request, problem, galaxy, Searches() if files is None else files.searches, progress
+        )
+        if begun is None:
+            best = found.latent[found.best]
+            notes = [note for note in as_notes(problem.notes) if note.key == "quadrature.more_points"]
+            problem = _in_one_part(request, problem, progress)
+            return request, problem, best, [*notes, *notes_on_search(problem.posterior.free, found, best, None)]
+    else:
+        points = kept_points(place) if place is not None and chooses_points(request) else None
+        if points is not None:
+            request = with_points(request, points)
+            problem = _in_one_part(request, problem, progress, points)
+        problem = add_model_error(problem, begun.best, progress)
+    return request, problem, begun.best, kept
 
 
 def _in_one_part(request: Request, problem: Problem, progress: Progress, points: int = 0) -> Problem:
@@ -889,27 +880,6 @@ def _in_one_part(request: Request, problem: Problem, progress: Progress, points:
         return problem
     whole = pose_request(request, None, progress, None)
     return dataclasses.replace(whole, notes=tuple(dict.fromkeys((*whole.notes, *problem.notes))))
-
-
-def _at_fitted(problem: Problem, fitted: FitResult, progress: Progress) -> Problem:
-    """The problem with the model error at the best values of a result, or with the strengths that it has found for the
-    smoothness prior of populations."""
-    if has_free_strength(problem.posterior.forward):
-        return dataclasses.replace(problem, posterior=with_known_strength(problem.posterior, fitted.populations))
-    return add_model_error(problem, fitted.latent, progress)
-
-
-def _groups(request: Request, sampler: AbstractSampler) -> int:
-    """Rows of the mesh; ConfigError where the devices cannot be shared out so."""
-    groups, n_device = request.settings.sampling.groups, device_count(request.model)
-    if groups is None:
-        return models_at_once(n_device, sampler.n_sample)
-    if n_device % groups:
-        raise ConfigError(
-            f"fit.sampling.groups: expected a number that divides the {n_device} devices, got {groups}; "
-            f"null chooses one"
-        )
-    return groups
 
 
 _NOT_INFLATED = Note(
@@ -945,8 +915,7 @@ def make_sample_result(
         *sampled.notes,
         *notes_on_sampling(sampler, free, sampled, diagnostics),
         *notes_on_checks(predicted.checks),
-        *_on_points(predicted, problem),
-        *_on_particles(predicted, problem),
+        *_on_predictions(predicted, problem),
     )
     sets = dict[str, SetResult]()
     for data_set in problem.sets:
@@ -998,16 +967,27 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
     return (with_values(cube, free, flat.mean(axis=0), flat.std(axis=0)) for cube in cubes)
 
 
-def _on_points(predicted: Predictive, problem: Problem) -> list[Note]:
-    """A note on sets of data whose points have no likelihoods of their own."""
+def _on_predictions(predicted: Predictive, problem: Problem) -> list[Note]:
+    """Notes on sets of data whose points have no likelihoods of their own, and on stars that models cannot treat."""
+    notes, points = [], problem.settings.sampling.log_likelihood
     without = [name for name, predictive in predicted.sets.items() if predictive.pointwise is None]
-    if not without or problem.settings.sampling.log_likelihood is None:
-        return []
-    text = (
-        f"ln(likelihood) of single {problem.settings.sampling.log_likelihood} is left out for {listed(without)}, whose "
-        f"errors are correlated: to_arviz() has no group log_likelihood"
-    )
-    return [Note("sampling.no_pointwise", text)]
+    if without and points is not None:
+        text = (
+            f"ln(likelihood) of single {points} is left out for {listed(without)}, whose errors are correlated: "
+            f"to_arviz() has no group log_likelihood"
+        )
+        notes.append(Note("sampling.no_pointwise", text))
+    if predicted.n_fast:
+        text = (
+            f"in the models of the draws {predicted.n_fast:.3g} stars, on average, are faster than the model is made "
+            f"for ({float(problem.pipeline.velocity_limit):.0f} km/s), and it is wrong for them; raise "
+            f"engine.velocity_range and sample again"
+        )
+        notes.append(Note("fit.fast_particles", text, WARNING))
+    if predicted.n_not_finite:
+        text = f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite"
+        notes.append(Note("fit.not_finite", text, WARNING))
+    return notes
 
 
 def _on_best(sampled: Sampled, quality: Quality) -> list[Note]:
@@ -1030,19 +1010,3 @@ def _on_best(sampled: Sampled, quality: Quality) -> list[Note]:
         f"fit.starts or fit.candidates, and sample again"
     )
     return [Note("sampling.better_draw", text, WARNING)]
-
-
-def _on_particles(predicted: Predictive, problem: Problem) -> list[Note]:
-    """Notes on stars that the models of the draws cannot treat."""
-    notes = []
-    if predicted.n_fast:
-        text = (
-            f"in the models of the draws {predicted.n_fast:.3g} stars, on average, are faster than the model is made "
-            f"for ({float(problem.pipeline.velocity_limit):.0f} km/s), and it is wrong for them; raise "
-            f"engine.velocity_range and sample again"
-        )
-        notes.append(Note("fit.fast_particles", text, WARNING))
-    if predicted.n_not_finite:
-        text = f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite"
-        notes.append(Note("fit.not_finite", text, WARNING))
-    return notes

@@ -149,7 +149,7 @@ def test_what_begins_at_the_fit_has_its_points(result):
     """Those of a sampling are the fit's, unless the configuration says how many."""
     request = read_request(configuration(), result.model, None, None, {})
     assert request.config.galaxy.points is None
-    assert points_of(like_fitted(request, result)) == points_in(result)
+    assert points_of(like_fitted(request, result).config) == points_in(result)
     assert like_fitted(with_points(request, 4096), result).model.galaxy.points == 4096
 
 
