@@ -21,7 +21,6 @@ from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
 from rubix_like.inference.data_sets import DataSet
-from rubix_like.inference.posterior.joint_forward import AbstractView, ApertureView, BandView
 from rubix_like.instrument.instrument import aperture_sides, inside_aperture
 from rubix_like.physics import air
 from rubix_like.physics.tangent_plane import from_tangent_plane, separation, to_tangent_plane
@@ -146,8 +145,8 @@ _ARMS = ("arms", "arm", "join")
 """Keys of an instrument that say which of its arms there are."""
 
 
-def grid_of(data: DataSet, run: RunConfig) -> tuple[ObservedCube, AbstractView | None]:
-    """The axes of a set's model, as a cube without data, and the view from there to the data (None: they are the same).
+def grid_of(data: DataSet, run: RunConfig) -> tuple[ObservedCube, dict[str, ndarray]]:
+    """The axes of a set's model, as a cube without data, and the `Effects` that lead from there to the data's.
 
     Of an image the bins of its band, of a spectrum cells that cover its aperture, of fibres the field of their
     instrument, as the run `run` of the set has it.
@@ -155,17 +154,17 @@ def grid_of(data: DataSet, run: RunConfig) -> tuple[ObservedCube, AbstractView |
     observed, settings = data.observed, data.settings
     if data.band is not None:
         bins = data.band.bins(settings.bins)
-        return _empty(observed, bins=bins), BandView(data.band.weights(bins))
+        return _empty(observed, bins=bins), {"band": data.band.weights(bins)}
     if settings.aperture is not None:
         aperture = settings.aperture
         footprint, share = cells_of(aperture)
         _check_cells(data.name, footprint.pixel_scale, aperture, run)
         place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
-        return _empty(observed, footprint=footprint, **place), ApertureView(share)
+        return _empty(observed, footprint=footprint, **place), {"share": share}
     if data.kind == "fibres":
         angle = float(run.observation.field_angle or 0.0)
-        return _empty(observed, footprint=Footprint.build(run.instrument), field_angle=angle), None
-    return observed, None
+        return _empty(observed, footprint=Footprint.build(run.instrument), field_angle=angle), {}
+    return observed, {}
 
 
 def _check_cells(name: str, side: float, aperture: SpectrumAperture, run: RunConfig) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -69,7 +70,7 @@ from rubix_like.inference.posterior.fit_model import (
     read_prior,
 )
 from rubix_like.inference.posterior.free_parameters import SMALLEST_LATENT, age_notes, read_free, read_start
-from rubix_like.inference.posterior.joint_forward import AbstractView, Broadening, Effects, JointForward, SetModel
+from rubix_like.inference.posterior.joint_forward import Broadening, Effects, JointForward, SetModel
 from rubix_like.inference.posterior.model_settings import (
     check_line_widths,
     check_masses,
@@ -160,7 +161,7 @@ class _Prepared:
     """A data set whose model can be planned: its data, cut to the windows.
 
     `selection`: bins that are fitted; `settings`: those of a fit of it alone; `cube`: the axes of its model; `view`:
-    from there to the data (None: the same); `config`: its run; `displacement`: from the first cube, (East, North) in
+    the `Effects` from there to the data; `config`: its run; `displacement`: from the first cube, (East, North) in
     arcsec; `lsf_scale`: narrowest and widest factor on the line spread, and the `broadening` that follows.
     """
 
@@ -169,7 +170,7 @@ class _Prepared:
     settings: FitSettings
     config: RunConfig
     cube: ObservedCube
-    view: AbstractView | None = None
+    view: Mapping[str, ndarray] = MappingProxyType({})
     displacement: Float[ndarray, "2"] = dataclasses.field(default_factory=lambda: np.zeros(2))
     lsf_scale: tuple[float, float] | None = None
     broadening: Broadening | None = None
@@ -497,7 +498,7 @@ def _broadened(prepared: _Prepared, pipeline: Pipeline) -> _Prepared:
 def _model(prepared: _Prepared, pipeline: Pipeline, sky: Float[ndarray, "template wave"] | None) -> SetModel:
     continuum = prepared.data.settings.nuisance.polynomial
     polynomial = None if continuum is None else legendre_basis(prepared.observed.wavelength, continuum.degree)
-    effects = Effects(prepared.broadening, prepared.view, polynomial, sky)
+    effects = Effects(prepared.broadening, polynomial=polynomial, sky=sky, **prepared.view)
     return SetModel(
         tables=pipeline.tables,
         parameters=pipeline.parameters,

@@ -36,8 +36,7 @@ _SEED = 1
 def has_free_strength(forward: AbstractForward) -> bool:
     """Whether the strength of a prior is to be found from the data."""
     found = _solving(forward)
-    stars = () if found is None else map(stars_of, found[1].components)
-    return any(own is not None and own.smoothness is None for own in stars)
+    return found is not None and not all(_held(found[1]))
 
 
 def _solving(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
@@ -53,7 +52,7 @@ def with_strength(posterior: Posterior, latent: Latent) -> Posterior:
     drawn = _drawn_strength(mixtures, _solved(posterior, jnp.asarray(latent)), jax.random.key(_SEED), _held(base))
     known = mixtures.strength
     strength = jax.device_put(jnp.median(drawn, axis=0).astype(known.dtype), known.sharding)
-    return eqx.tree_at(lambda own: own.forward.mixtures.strength, posterior, strength)
+    return eqx.tree_at(lambda posterior: posterior.forward.mixtures.strength, posterior, strength)
 
 
 def with_known_strength(posterior: Posterior, known: Mapping[str, Populations]) -> Posterior:
@@ -71,7 +70,7 @@ def with_known_strength(posterior: Posterior, known: Mapping[str, Populations]) 
         )
     found = np.array([float(known[name].smoothness[0]) for name in names], mixtures.strength.dtype)
     strength = jax.device_put(found, mixtures.strength.sharding)
-    return eqx.tree_at(lambda own: own.forward.mixtures.strength, posterior, strength)
+    return eqx.tree_at(lambda posterior: posterior.forward.mixtures.strength, posterior, strength)
 
 
 def followed_by_weights(posterior: Posterior, latent: Latent) -> Float[ndarray, "vector y x wave"]:
@@ -87,7 +86,7 @@ def followed_by_weights(posterior: Posterior, latent: Latent) -> Float[ndarray, 
     mixtures, _ = solving
     found = _solved(posterior, jnp.asarray(latent))
     free, size = np.asarray(found.free), found.problem.design.shape[0]
-    stacked = np.concatenate([np.asarray(own, np.float64) for own in (found.problem.design, mixtures.rows)])[:, free]
+    stacked = np.concatenate([np.asarray(rows, np.float64) for rows in (found.problem.design, mixtures.rows)])[:, free]
     even = np.linalg.qr(stacked / np.linalg.norm(stacked, axis=0))[0]
     return (np.asarray(found.orthogonal, np.float64) @ even[:size]).T.reshape(-1, *mixtures.flux.shape)
 
@@ -129,8 +128,8 @@ def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
 
 def _held(base: SmoothGalaxy) -> tuple[bool, ...]:
     """Whether the strength of the smoothness prior is given, of each component that is solved for."""
-    stars = (stars_of(component) for component in base.components)
-    return tuple(own.smoothness is not None for own in stars if own is not None)
+    every = map(stars_of, base.components)
+    return tuple(stars.smoothness is not None for stars in every if stars is not None)
 
 
 def _light(mixtures: Mixtures, place: int) -> ndarray:
@@ -141,9 +140,9 @@ def _light(mixtures: Mixtures, place: int) -> ndarray:
 def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> ndarray:
     """Draws of all weights, in 64 bits: by the prior on ratios, or the smoothness prior where its strength is given."""
     rows = np.asarray(_held(base))[list(mixtures.of_row)] * np.asarray(mixtures.strength)[list(mixtures.of_row)]
-    own, first = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (solved.problem, solved.weights))
+    arrays, first = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (solved.problem, solved.weights))
     with jax.enable_x64(True):
-        design, target = Reduced(*map(jnp.asarray, own)).stacked(jnp.asarray(rows, jnp.float64))
+        design, target = Reduced(*map(jnp.asarray, arrays)).stacked(jnp.asarray(rows, jnp.float64))
         problem = Reduced(design, target, jnp.zeros((0, len(first))))
         found = []
         for place, (number, is_held) in enumerate(zip(mixtures.solved, _held(base), strict=True)):
@@ -163,8 +162,8 @@ def _drawn_by_ratios(problem: Reduced, first: Array, neighbours: Neighbours, key
 @functools.partial(jax.jit, static_argnames="held")
 def _drawn_strength(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[bool, ...]) -> Array:
     groups = jnp.asarray(mixtures.of_row, jnp.int32)
-    own = draw_weights(solved.problem, solved.weights, mixtures.strength, groups, key, _WARM, _DRAWS, held=held)
-    return own.strength
+    first = solved.weights
+    return draw_weights(solved.problem, first, mixtures.strength, groups, key, _WARM, _DRAWS, held=held).strength
 
 
 @jax.jit

@@ -51,7 +51,7 @@ class Correlation(AbstractCorrelation):
     inverse Cholesky factors, 0 for voxels that are left out, one for each pattern of them; `pattern`: that of a block.
     """
 
-    inverse: Float[Array, "pattern own own"]
+    inverse: Float[Array, "pattern voxel voxel"]
     pattern: Int[Array, " block"]
     log_determinant: Float[Array, ""]
     between: str = eqx.field(static=True)
@@ -68,7 +68,6 @@ class Correlation(AbstractCorrelation):
 
 
 def _blocks(cube: Any, between: str) -> Any:
-    """The voxels of each block as a row."""
     if between == "voxels":
         return cube.reshape(1, -1)
     rows = cube.reshape(-1, cube.shape[-1])
@@ -111,7 +110,7 @@ def make_correlation(settings: CovarianceSettings, used: Bool[ndarray, "y x wave
     return Correlation(jnp.asarray(inverse), jnp.asarray(pattern), log_determinant, settings.between)
 
 
-def _check_matrix(matrix: Float[ndarray, "own own"], place: str) -> None:
+def _check_matrix(matrix: Float[ndarray, "voxel voxel"], place: str) -> None:
     """Raise ConfigError for what cannot be a covariance: numbers that are not finite, halves that differ, variances
     that are not above 0."""
     finite, diagonal = np.isfinite(matrix), np.diag(matrix)
@@ -166,8 +165,8 @@ _BIN_OR_CUT = "cut a part out of the cube (Cube.cut), bin its spaxels, or set co
 class CorrelatedBins(eqx.Module):
     """Some bins whose spaxels are correlated alike: L^-1 with L L^T the correlations of the chosen spaxels."""
 
-    inverse: Float[Array, "own own"]
-    spaxel: Int[Array, " own"]
+    inverse: Float[Array, "spaxel spaxel"]
+    spaxel: Int[Array, " spaxel"]
     bins: Int[Array, " bin"]
 
 
@@ -220,8 +219,6 @@ class ChosenSpaxels(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Bins with the same spaxels."""
-
     wavelength: float
     bins: Int[ndarray, " bin"]
     used: Bool[ndarray, " spaxel"]
@@ -245,15 +242,15 @@ def make_data_covariance(
     chosen, dependent = np.zeros_like(rows), np.zeros_like(rows)
     parts, log_determinant, size = list[CorrelatedBins](), 0.0, 0.0
     for part in _parts(np.asarray(correlations.wavelength), wavelength, rows):
-        seen = np.flatnonzero(part.used)
-        lower, order = _factor(correlations.at(part.wavelength)[seen][:, seen].toarray())
+        known = np.flatnonzero(part.used)
+        lower, order = _factor(correlations.at(part.wavelength)[known][:, known].toarray())
         size += 8.0 * lower.size
         if size > _LARGEST:
             raise ConfigError(f"expected factors of at most {format_bytes(int(_LARGEST))}, got more; {_BIN_OR_CUT}")
         inverse = solve_triangular(lower, np.eye(len(lower)), lower=True)
-        parts.append(CorrelatedBins(jnp.asarray(inverse), jnp.asarray(seen[order]), jnp.asarray(part.bins)))
-        dependent[np.ix_(seen, part.bins)] = True
-        chosen[np.ix_(seen[order], part.bins)] = True
+        parts.append(CorrelatedBins(jnp.asarray(inverse), jnp.asarray(known[order]), jnp.asarray(part.bins)))
+        dependent[np.ix_(known, part.bins)] = True
+        chosen[np.ix_(known[order], part.bins)] = True
         log_determinant += 2 * len(part.bins) * float(np.sum(np.log(np.diag(lower))))
     if not chosen.any():
         raise ConfigError(f"expected spaxels with data in neighbouring bins, got masks without any; {_BIN_OR_CUT}")
@@ -269,7 +266,7 @@ def _known(correlations: SpaxelCorrelations, used: Bool[ndarray, "y x wave"]) ->
     return paired if 2 * paired[seen].sum() > seen.sum() else np.ones_like(paired)
 
 
-def _factor(matrix: Float[ndarray, "own own"]) -> tuple[Float[ndarray, "kept kept"], Int[ndarray, " kept"]]:
+def _factor(matrix: Float[ndarray, "spaxel spaxel"]) -> tuple[Float[ndarray, "kept kept"], Int[ndarray, " kept"]]:
     """The lower Cholesky factor of the chosen spaxels, in the order in which they were chosen, and their numbers.
 
     Raises ConfigError for a matrix that is far from positive semi-definite: one that no noise can have.
@@ -360,8 +357,8 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     if settings.kind not in defined and settings.kind not in LIKELIHOODS:
         near = suggest(settings.kind, (GAUSSIAN, *LIKELIHOODS.names(), *defined))
         raise ConfigError(f"fit.likelihood.kind: unknown likelihood '{settings.kind}'{near}")
-    made = defined.get(settings.kind) or LIKELIHOODS.find(settings.kind)
-    known = {part.name: part for part in dataclasses.fields(made)}
+    errors_type = defined.get(settings.kind) or LIKELIHOODS.find(settings.kind)
+    known = {part.name: part for part in dataclasses.fields(errors_type)}
     for name in settings.parameters:
         if name not in known:
             raise ConfigError(
@@ -371,7 +368,7 @@ def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
     left_out = [name for name, value in given.items() if value is dataclasses.MISSING]
     if left_out:
         raise ConfigError(f"fit.likelihood.parameters: expected {', '.join(left_out)} of '{settings.kind}', got none")
-    errors = made(**{name: jnp.asarray(value, float) for name, value in given.items()})
+    errors = errors_type(**{name: jnp.asarray(value, float) for name, value in given.items()})
     fault = errors.fault() if isinstance(errors, AbstractErrorDistribution) else None
     if fault is not None:
         raise ConfigError(f"fit.likelihood: {fault}; check its log_density")

@@ -78,7 +78,7 @@ class AbstractErrorDistribution(AbstractErrors):
         """sign(r) sqrt(2 ln(p(0) / p(r)))."""
         del data, model, inverse_sigma
         zero = jnp.zeros((), residual.dtype)
-        curvature = -jax.grad(jax.grad(lambda own: jnp.sum(self.log_density(own))))(zero)
+        curvature = -jax.grad(jax.grad(lambda at: jnp.sum(self.log_density(at))))(zero)
         small = jnp.abs(residual) < _SMALL
         safe = jnp.where(small, 1.0, residual)
         cost = 2 * (self.log_density(zero) - self.log_density(safe))
@@ -112,9 +112,9 @@ class StudentT(AbstractErrorDistribution):
 
     def log_density(self, residual: Any) -> Any:
         """ln p(r) = ln Gamma((nu + 1) / 2) - ln Gamma(nu / 2) - ln(nu pi) / 2 - (nu + 1) / 2 ln(1 + r^2 / nu)."""
-        own = self.degrees_of_freedom
-        constant = gammaln(0.5 * (own + 1)) - gammaln(0.5 * own) - 0.5 * jnp.log(own * jnp.pi)
-        return constant - 0.5 * (own + 1) * jnp.log1p(residual * residual / own)
+        nu = self.degrees_of_freedom
+        constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * nu) - 0.5 * jnp.log(nu * jnp.pi)
+        return constant - 0.5 * (nu + 1) * jnp.log1p(residual * residual / nu)
 
 
 class AbstractCorrelation(AbstractErrors):

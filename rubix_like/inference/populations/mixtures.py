@@ -55,26 +55,11 @@ def nonnegative_least_squares(
     length = jnp.linalg.norm(design, axis=0)
     scale = jnp.where(length > 0, length, 1.0)
     n_weight = design.shape[1]
-    problem = _Scaled(design / scale[None, :], target, length > 0)
-    begun = jnp.zeros(n_weight, design.dtype) if first is None else jnp.maximum(first, 0.0) * scale
-    none, nobody = jnp.zeros(n_weight, bool), jnp.asarray(n_weight, jnp.int32)
-    begin = _Step(begun, begun > 0, none, nobody, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-    most = _STEPS_PER_WEIGHT * n_weight + 10
-    end = lax.while_loop(lambda now: ~now.ended & (now.number < most), problem.step, begin)
-    return NonNegative(jnp.where(end.ended, end.weights / scale, jnp.nan), end.free, end.ended)
+    even, lit, number = design / scale[None, :], length > 0, jnp.arange(n_weight, dtype=jnp.int32)
 
-
-class _Scaled(NamedTuple):
-    """The problem with columns of length 1; `lit`: those that are not 0."""
-
-    design: Float[Array, "row weight"]
-    target: Float[Array, " row"]
-    lit: Bool[Array, " weight"]
-
-    def step(self, now: _Step) -> _Step:
+    def step(now: _Step) -> _Step:
         """The free weights solved; those that would fall below 0 are held, or where none would the next is freed."""
-        number = jnp.arange(len(self.lit), dtype=jnp.int32)
-        found = _solve_free(self.design, self.target, now.free)
+        found = _solve_free(even, target, now.free)
         below = now.free & (found <= 0)
         any_below = below.any()
         refused = now.refused | (below & (number == now.added))  # only rounding does that: its slope said otherwise
@@ -82,19 +67,26 @@ class _Scaled(NamedTuple):
         stopped = now.weights + jnp.minimum(share.min(), 1.0) * (found - now.weights)
         kept = now.free & ~(below & (share <= share.min() * (1 + 1e-12)))
 
-        slope = self.design.T @ (self.target - self.design @ found)
-        slope = jnp.where(now.free | refused | ~self.lit, -jnp.inf, slope)
+        slope = even.T @ (target - even @ found)
+        slope = jnp.where(now.free | refused | ~lit, -jnp.inf, slope)
         best = jnp.argmax(slope).astype(jnp.int32)
-        least = _ROUNDINGS * jnp.finfo(self.design.dtype).eps * jnp.linalg.norm(self.target)
+        least = _ROUNDINGS * jnp.finfo(even.dtype).eps * jnp.linalg.norm(target)
         ended = slope[best] <= least
         return _Step(
             weights=jnp.where(any_below, jnp.where(kept, jnp.maximum(stopped, 0.0), 0.0), found),
             free=jnp.where(any_below, kept, now.free | ((number == best) & ~ended)),
             refused=refused,
-            added=jnp.where(any_below | ended, jnp.int32(len(self.lit)), best),
+            added=jnp.where(any_below | ended, jnp.int32(n_weight), best),
             number=now.number + 1,
             ended=~any_below & ended,
         )
+
+    begun = jnp.zeros(n_weight, design.dtype) if first is None else jnp.maximum(first, 0.0) * scale
+    none, nobody = jnp.zeros(n_weight, bool), jnp.asarray(n_weight, jnp.int32)
+    begin = _Step(begun, begun > 0, none, nobody, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    most = _STEPS_PER_WEIGHT * n_weight + 10
+    end = lax.while_loop(lambda now: ~now.ended & (now.number < most), step, begin)
+    return NonNegative(jnp.where(end.ended, end.weights / scale, jnp.nan), end.free, end.ended)
 
 
 def response(
@@ -174,7 +166,7 @@ class Mixtures(eqx.Module):
 
     def parts(self, weights: Float[Array, "*n weight"]) -> list[Float[Array, "*n node"]]:
         """The weights of each component."""
-        ends = [sum(len(own) for own in self.coefficients[:number]) for number in range(1, len(self.coefficients))]
+        ends = [sum(len(table) for table in self.coefficients[:number]) for number in range(1, len(self.coefficients))]
         return jnp.split(weights, ends, axis=-1)
 
     def solve(self, paint: Paint) -> Solved:
@@ -190,7 +182,7 @@ class Mixtures(eqx.Module):
         others = [paint(self.others, None)] if self.others else []
         found = self._solve(paint_held, others[0].voxels.flux if others else jnp.zeros_like(self.flux))
         mixed = zip(self.solved, self.parts(found.weights), self.coefficients, strict=True)
-        painted = [paint((number,), own @ table) for number, own, table in mixed]
+        painted = [paint((number,), weights @ table) for number, weights, table in mixed]
         whole = jax.tree.map(lambda *leaves: sum(leaves[1:], start=leaves[0]), *others, *painted)
 
         flux = whole.voxels.flux
@@ -199,7 +191,7 @@ class Mixtures(eqx.Module):
         seen = jnp.concatenate([found.orthogonal.T @ change.reshape(-1), jnp.zeros(len(self.of_row), rows.dtype)])
         follow = -response(rows, found.free, seen)
         on_basis = jnp.concatenate(
-            [own @ table for own, table in zip(self.parts(follow), self.coefficients, strict=True)]
+            [weights @ table for weights, table in zip(self.parts(follow), self.coefficients, strict=True)]
         )
         flux = flux + jnp.tensordot(on_basis, found.basis, 1).astype(flux.dtype)
         whole = whole._replace(voxels=whole.voxels._replace(flux=flux))
@@ -207,23 +199,20 @@ class Mixtures(eqx.Module):
 
     def _solve(self, paint: Paint, known: Float[Array, "y x wave"]) -> Solved:
         dtype = self.flux.dtype
-        mixed = zip(self.solved, self.coefficients, strict=True)
-        basis = jnp.concatenate([self._basis(paint, number, own.shape[1]) for number, own in mixed]).astype(dtype)
+        each = []
+        for number, coefficients in zip(self.solved, self.coefficients, strict=True):
+            units = jnp.eye(coefficients.shape[1])
+            each.append(lax.map(lambda unit, number=number: paint((number,), unit).voxels.flux, units))
+        basis = jnp.concatenate(each).astype(dtype)
         target = (self.flux - lax.stop_gradient(known).astype(dtype)) * self.inverse_sigma
         seen = (basis * self.inverse_sigma[None]).reshape(len(basis), -1).T
         orthogonal, upper = jnp.linalg.qr(seen)
-        table = jax.scipy.linalg.block_diag(*(own.T for own in self.coefficients))
+        table = jax.scipy.linalg.block_diag(*(coefficients.T for coefficients in self.coefficients))
         problem = Reduced(upper @ table, orthogonal.T @ target.reshape(-1), self.smoothness)
         rows = jnp.concatenate([problem.design, self.rows])
         right = jnp.concatenate([problem.target, jnp.zeros(len(self.of_row), dtype)])
         found = nonnegative_least_squares(rows, right)
         return Solved(found.weights, found.free, problem, orthogonal, basis)
-
-    @staticmethod
-    def _basis(paint: Paint, number: int, rank: int) -> Float[Array, "rank y x wave"]:
-        """The cubes of a component with each of the basis spectra."""
-        unit = jnp.eye(rank)
-        return lax.map(lambda own: paint((number,), own).voxels.flux, unit)
 
 
 def with_one_template(tables: Tables, coefficients: Float[Array, " rank"]) -> Tables:
@@ -231,7 +220,7 @@ def with_one_template(tables: Tables, coefficients: Float[Array, " rank"]) -> Ta
     painter = star_painter(tables)
     table = jnp.asarray(painter.coefficients)
     every = jnp.broadcast_to(coefficients.astype(table.dtype)[None, :], table.shape)
-    return eqx.tree_at(lambda own: own.paint[0].painter.coefficients, tables, every)
+    return eqx.tree_at(lambda tables: tables.paint[0].painter.coefficients, tables, every)
 
 
 def star_painter(tables: Tables) -> BasisPainter:

@@ -71,20 +71,20 @@ def draw_weights(
     """
     matrix, vector = problem.design.T @ problem.design, problem.design.T @ problem.target
     n_group = strength.shape[0]
-    is_own = (groups[None, :] == jnp.arange(n_group, dtype=jnp.int32)[:, None]).astype(matrix.dtype)
-    penalties = jnp.einsum("gd,di,dj->gij", is_own, problem.smoothness, problem.smoothness)
+    is_of_group = (groups[None, :] == jnp.arange(n_group, dtype=jnp.int32)[:, None]).astype(matrix.dtype)
+    penalties = jnp.einsum("gd,di,dj->gij", is_of_group, problem.smoothness, problem.smoothness)
     n_weight = (jnp.diagonal(penalties, axis1=1, axis2=2) > 0).sum(axis=1).astype(matrix.dtype)
     low, high = (jnp.log(strength) + sign * jnp.log(10.0) * _WIDEST for sign in (-1, 1))
     is_held = jnp.asarray(held or (False,) * n_group)
 
     def step(now: tuple[Array, Array], key: PRNGKeyArray) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        weights, own = now
+        weights, strength = now
         of_weights, of_strength = jax.random.split(key)
-        weights = trajectory(matrix + jnp.tensordot(own, penalties, 1), vector, weights, of_weights)
+        weights = trajectory(matrix + jnp.tensordot(strength, penalties, 1), vector, weights, of_weights)
         rate = 0.5 * jnp.einsum("i,gij,j->g", weights, penalties, weights)
-        log_gamma = jax.random.loggamma(of_strength, 0.5 * n_weight, dtype=own.dtype)
+        log_gamma = jax.random.loggamma(of_strength, 0.5 * n_weight, dtype=strength.dtype)
         drawn = jnp.exp(jnp.clip(log_gamma - jnp.log(rate), low, high))
-        return (now := (weights, jnp.where(is_held, own, drawn))), now
+        return (now := (weights, jnp.where(is_held, strength, drawn))), now
 
     least_weight = 1e-6 * jnp.maximum(first.max(), jnp.finfo(first.dtype).tiny)
     begin = (jnp.maximum(first, least_weight), strength)
@@ -156,7 +156,7 @@ def neighbours_of(
     matter."""
     number = np.arange(len(light)).reshape(len(log_metallicity), len(log_age))
     along = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
-    pairs = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in along])
+    pairs = np.concatenate([np.stack([left.ravel(), right.ravel()], axis=1) for left, right in along])
     count = np.bincount(pairs.ravel(), minlength=len(light))
     power = np.maximum(0.5 * count - 1, 0.0)
     return Neighbours(pairs.astype(np.int32), light_density(log_metallicity, log_age, light), power)
@@ -201,38 +201,25 @@ def draw_by_ratios(
     unit = density / jnp.maximum(jnp.mean(first * density), tiny)
     design = problem.design / unit[None, :]
     power, pairs = jnp.asarray(neighbours.power, first.dtype), jnp.asarray(neighbours.pairs, jnp.int32)
-    posterior = _Posterior(design.T @ design, design.T @ problem.target, pairs, power)
+    matrix, vector, first_of, second_of = design.T @ design, design.T @ problem.target, *pairs.T
+
+    def step(light: Array, key: PRNGKeyArray) -> tuple[Array, None]:
+        of_pairs, of_precision, of_walls, of_light = jax.random.split(key, 4)
+        tie = jax.random.exponential(of_pairs, first_of.shape, light.dtype) / (light[first_of] + light[second_of])
+        rate = jnp.zeros_like(light).at[first_of].add(tie).at[second_of].add(tie)
+        precision = jnp.clip(_inverse_gaussian(rate, light, of_precision), _LEAST_PRECISION, _MOST_PRECISION)
+        root = jax.random.uniform(of_walls, light.shape, light.dtype) ** (1 / jnp.where(power > 0, power, 1.0))
+        wall = jnp.where(power > 0, light * root, 0.0)
+        whole = matrix + jnp.diag(jnp.where(rate > 0, precision, 0.0))
+        above = trajectory(whole, vector - whole @ wall, light - wall, of_light)
+        return jnp.maximum(wall + above, _DARKEST), None
 
     def draw(light: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
-        light, _ = lax.scan(posterior.step, light, jax.random.split(key, _BETWEEN))
+        light, _ = lax.scan(step, light, jax.random.split(key, _BETWEEN))
         return light, light
 
     _, light = lax.scan(draw, jnp.maximum(first * unit, _BEGUN), jax.random.split(key, n_warm + n_draw))
     return light[n_warm:] / unit[None, :]
-
-
-class _Posterior(NamedTuple):
-    """The posterior of the light per dex of all nodes: exp(-x matrix x / 2 + vector x) times the prior."""
-
-    matrix: Float[Array, "weight weight"]
-    vector: Float[Array, " weight"]
-    pairs: Int[Array, "pair 2"]
-    power: Float[Array, " weight"]
-
-    def step(self, light: Float[Array, " weight"], key: PRNGKeyArray) -> tuple[Float[Array, " weight"], None]:
-        """One step of Gibbs' sampler."""
-        of_pairs, of_precision, of_walls, of_light = jax.random.split(key, 4)
-        one, other = self.pairs.T
-        tie = jax.random.exponential(of_pairs, one.shape, light.dtype) / (light[one] + light[other])
-        rate = jnp.zeros_like(light).at[one].add(tie).at[other].add(tie)
-        precision = jnp.clip(_inverse_gaussian(rate, light, of_precision), _LEAST_PRECISION, _MOST_PRECISION)
-        root = jax.random.uniform(of_walls, light.shape, light.dtype) ** (
-            1 / jnp.where(self.power > 0, self.power, 1.0)
-        )
-        wall = jnp.where(self.power > 0, light * root, 0.0)
-        whole = self.matrix + jnp.diag(jnp.where(rate > 0, precision, 0.0))
-        above = trajectory(whole, self.vector - whole @ wall, light - wall, of_light)
-        return jnp.maximum(wall + above, _DARKEST), None
 
 
 def _inverse_gaussian(rate: Float[Array, " n"], light: Float[Array, " n"], key: PRNGKeyArray) -> Float[Array, " n"]:

@@ -37,13 +37,11 @@ from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
 from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one_template
 from rubix_like.inference.posterior.priors import (
     CENTRES,
-    MIXTURE,
     PURE,
     AbstractPrior,
     Isotropic,
     Mixture,
     as_float,
-    check_kind,
     checked_parts,
     find_kind,
     section_of,
@@ -136,10 +134,6 @@ class Free(eqx.Module):
     def has(self, *beginnings: str) -> bool:
         """Whether a parameter is free whose name begins with one of these."""
         return any(name.startswith(beginnings) for name in self.names)
-
-    def starts_of(self, *beginnings: str) -> tuple[int, ...]:
-        """The first latent of each parameter whose name begins with one of these."""
-        return tuple(place.start for name, place in self.places.items() if name.startswith(beginnings))
 
     def values(self, latent: Float[Array | np.ndarray, "*n latent"]) -> dict[str, Any]:
         """The value of every parameter; differentiable. Of latents on the host numpy's arrays."""
@@ -282,13 +276,13 @@ def _dtype() -> Any:
     return jax.dtypes.canonicalize_dtype(float)
 
 
-def read_prior(name: str, prior: AbstractPrior | Mapping[str, Any], unit: str, own: Any = None) -> AbstractPrior:
+def read_prior(name: str, prior: AbstractPrior | Mapping[str, Any], unit: str, values: Any = None) -> AbstractPrior:
     """The prior that `{kind: numbers}` describes, quantities in `unit` (empty: plain numbers); ConfigError if none.
 
-    A number is given once for all values of a parameter, or as an array; `galaxy` stands for `own`, the values that the
-    galaxy has.
+    A number is given once for all values of a parameter, or as an array; `galaxy` stands for `values`, those of the
+    galaxy.
     """
-    chosen = prior if isinstance(prior, AbstractPrior) else _parse_prior(name, prior, unit, own)
+    chosen = prior if isinstance(prior, AbstractPrior) else _parse_prior(name, prior, unit, values)
     try:
         chosen = jax.tree.map(lambda leaf: as_float(leaf) if isinstance(leaf, float | int) else leaf, chosen)
         fault = chosen.fault()
@@ -299,21 +293,20 @@ def read_prior(name: str, prior: AbstractPrior | Mapping[str, Any], unit: str, o
     return chosen
 
 
-def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> AbstractPrior:
+def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, values: Any) -> AbstractPrior:
     if not isinstance(prior, Mapping) or len(prior) != 1:
         raise ConfigError(f"fit.free.{name}: expected one prior, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()
     place = f"fit.free.{name}: {kind}"
     try:
-        check_kind(str(kind))
-        made, meanings = (Mixture, ()) if kind == MIXTURE else find_kind(str(kind))
+        prior_type, meanings = find_kind(str(kind))
     except ConfigError as error:
         raise ConfigError(f"fit.free.{name}: {error}") from error
-    if made is Mixture:
+    if prior_type is Mixture:
         parts = checked_parts(name, numbers)
         weights = tuple(_number(place, weight, "weight", unit, None) for weight, _ in parts)
-        return Mixture(weights, tuple(_parse_prior(name, part, unit, own) for _, part in parts))
-    if made is Isotropic and unit != "deg":
+        return Mixture(weights, tuple(_parse_prior(name, part, unit, values) for _, part in parts))
+    if prior_type is Isotropic and unit != "deg":
         raise ConfigError(
             f"fit.free.{name}: expected an angle with the prior 'isotropic', which is flat in its cosine, got a "
             f"parameter in {unit or 'bare numbers'}; take uniform"
@@ -324,24 +317,24 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> Ab
             f"{len(numbers)}"
         )
     pairs = zip(numbers, meanings, strict=True)
-    return made(*[_number(place, value, meaning, unit, own) for value, meaning in pairs])
+    return prior_type(*[_number(place, value, meaning, unit, values) for value, meaning in pairs])
 
 
-def _number(place: str, value: object, meaning: str, unit: str, own: Any) -> Any:
+def _number(place: str, value: object, meaning: str, unit: str, values: Any) -> Any:
     if isinstance(value, str) and value.strip() == OF_GALAXY:
-        if own is None or meaning not in CENTRES:
+        if values is None or meaning not in CENTRES:
             raise ConfigError(
                 f"{place}: expected a number for {meaning}, got '{OF_GALAXY}', which stands for the galaxy's own "
                 f"values, as {' or '.join(CENTRES)} of parameters galaxy.* and stars.*"
             )
-        return own
+        return values
     return read_values(place, value, "" if meaning in PURE else unit)
 
 
 def read_values(place: str, value: Any, unit: str) -> Any:
     """A number or an array of them, each a quantity in `unit` (empty: plain numbers)."""
     if isinstance(value, list | tuple):
-        parts = [np.asarray(read_values(place, own, unit)) for own in value]
+        parts = [np.asarray(read_values(place, part, unit)) for part in value]
         if len({part.shape for part in parts}) != 1:
             raise ConfigError(f"{place}: expected numbers or lists of one length, got {len(parts)} of several lengths")
         return np.stack(parts)
@@ -470,8 +463,8 @@ class ModelSource(AbstractParticleSource):
     @classmethod
     def of(cls, model: AbstractGalaxyModel) -> "ModelSource":
         """The source of a model with its draws."""
-        made = as_arrays(model)
-        return cls(made, made.draws())
+        with_arrays = as_arrays(model)
+        return cls(with_arrays, with_arrays.draws())
 
     def galaxy(self, values: Values) -> Galaxy:
         """The particles of the model with the values named `galaxy.*`."""

@@ -191,19 +191,15 @@ def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) ->
             f"fit.free: unknown parameter '{name}' of a smooth component{suggest(name, near)}; '{below}' is none of "
             f"the parameters in docs/components.md"
         )
-    of_model = f"{GALAXY}{name}" in others
-    hint = f"; did you mean '{GALAXY}{name}'?" if of_model else _meant_by(name)
+    of_section = [other for other in known_parameters() if other.partition(".")[0] == first]
+    beside, last_word = of_section or list(known_parameters()), "_" + name.rpartition(".")[2]
+    near = near_among(name, beside, 0.6 if of_section else 0.8) or [
+        known for known in beside if known.endswith(last_word)
+    ]
+    if f"{GALAXY}{name}" in others:
+        near = [f"{GALAXY}{name}"]
+    hint = f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(beside)}"
     raise ConfigError(f"fit.free: unknown parameter '{name}'{hint}")
-
-
-def _meant_by(name: str) -> str:
-    """A parameter of the same section that an unknown name is near to, else all of them; without such a section of
-    any."""
-    known, section = list(known_parameters()), name.partition(".")[0]
-    of_section = [other for other in known if other.partition(".")[0] == section]
-    beside, last_word = of_section or known, "_" + name.rpartition(".")[2]
-    near = near_among(name, beside, 0.6 if of_section else 0.8) or [key for key in beside if key.endswith(last_word)]
-    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(beside)}"
 
 
 def check_free(
@@ -259,26 +255,6 @@ def check_free_of(config: RunConfig, galaxy: Any = None) -> None:
     check_free(settings.free, declared)
 
 
-def frees_galaxy(free: Collection[str]) -> bool:
-    """Whether a parameter of a galaxy's model is free."""
-    return any(name.startswith(GALAXY) for name in free)
-
-
-def moves_particles(free: Collection[str], *, is_model: bool) -> bool:
-    """Whether a free parameter acts through the places of particles; those of a model's galaxy all do."""
-    return any((is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in free)
-
-
-def angles_of_start(config: RunConfig, free: Collection[str]) -> dict[str, float]:
-    """0 for free angles that the settings have none of, by dotted name: a leaf that a value can take the place of."""
-    names = ("inclination", "position_angle")
-    return {
-        f"observation.{name}": 0.0
-        for name in names
-        if f"observation.{name}" in free and getattr(config.observation, name) is None
-    }
-
-
 def read_free(
     settings: FitSettings,
     trees: Mapping[str, Any],
@@ -306,10 +282,19 @@ def read_free(
                 f"gradient; set engine.deposit: tsc"
             )
         leaf = leaf_of(name, trees)
-        chosen = _read_prior(declared, prior, leaf if name.startswith((GALAXY, STARS)) else None)
-        _check_shape(name, chosen, jnp.shape(leaf))
-        _check_range(declared, chosen, jnp.shape(leaf))
-        parameters.append(FreeParameter(chosen, name, jnp.shape(leaf), declared.unit, declared.meaning))
+        shape, chosen = (
+            jnp.shape(leaf),
+            _read_prior(declared, prior, leaf if name.startswith((GALAXY, STARS)) else None),
+        )
+        for numbers in jax.tree.leaves(chosen):
+            pairs = zip(numbers.shape[::-1], shape[::-1], strict=False)
+            if jnp.ndim(numbers) > len(shape) or any(n not in {1, m} for n, m in pairs):
+                raise ConfigError(
+                    f"fit.free.{name}: expected one number for all, or numbers of the parameter's shape {shape}, got "
+                    f"some of shape {jnp.shape(numbers)}"
+                )
+        _check_range(declared, chosen, shape)
+        parameters.append(FreeParameter(chosen, name, shape, declared.unit, declared.meaning))
     correlated = read_correlated(settings.correlated, parameters)
     if settings.noise_scale is not None:
         scale = read_prior(NOISE_SCALE, settings.noise_scale, "")
@@ -344,32 +329,28 @@ def read_correlated(
     return tuple(found)
 
 
-def _read_prior(declared: Declaration, prior: Any, own: Any) -> AbstractPrior:
+def _read_prior(declared: Declaration, prior: Any, leaf: Any) -> AbstractPrior:
     """The prior of a parameter; the error says what its numbers are where they have no unit."""
     try:
-        return read_prior(declared.name, prior, declared.unit, own)
+        return read_prior(declared.name, prior, declared.unit, leaf)
     except ConfigError as error:
         if declared.unit or "expected a finite number" not in str(error):
             raise
         raise ConfigError(f"{error}; {declared.name}: {declared.meaning}") from error
 
 
-def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> None:
-    """Raise ConfigError for arrays of numbers that do not go with the values."""
-    for leaf in jax.tree.leaves(prior):
-        if jnp.ndim(leaf) > len(shape) or any(
-            n not in {1, m} for n, m in zip(leaf.shape[::-1], shape[::-1], strict=False)
-        ):
-            raise ConfigError(
-                f"fit.free.{name}: expected one number for all, or numbers of the parameter's shape {shape}, got some "
-                f"of shape {jnp.shape(leaf)}"
-            )
-
-
 def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     """The array that a name stands for, with its own values."""
     if name.startswith(LIKELIHOOD):
-        return _of_likelihood(name, trees.get(LIKELIHOOD))
+        key, errors = name.removeprefix(LIKELIHOOD), trees.get(LIKELIHOOD)
+        is_distribution = isinstance(errors, AbstractErrorDistribution)
+        known = [field.name for field in dataclasses.fields(errors)] if is_distribution else []
+        if key not in known:
+            raise ConfigError(
+                f"fit.free.{name}: expected a parameter of the likelihood '{getattr(errors, 'kind', 'gaussian')}' "
+                f"({', '.join(known) or 'it has none'}), got another; set fit.likelihood.kind, or leave it out"
+            )
+        return np.asarray(getattr(errors, key))
     prefix = next((prefix for prefix in (GALAXY, STARS) if name.startswith(prefix)), "")
     if prefix not in trees:
         raise ConfigError(f"fit.free.{name}: expected {_NEEDED[prefix]}")
@@ -415,19 +396,6 @@ def check_component(place: str, name: str, known: Sequence[str]) -> None:
     )
 
 
-def _of_likelihood(name: str, errors: Any) -> Any:
-    key, known = name.removeprefix(LIKELIHOOD), list[str]()
-    if isinstance(errors, AbstractErrorDistribution):
-        known = [field.name for field in dataclasses.fields(errors)]
-    if key not in known:
-        kind = getattr(errors, "kind", "gaussian")
-        raise ConfigError(
-            f"fit.free.{name}: expected a parameter of the likelihood '{kind}' ({', '.join(known) or 'it has none'}), "
-            f"got another; set fit.likelihood.kind, or leave it out"
-        )
-    return np.asarray(getattr(errors, key))
-
-
 def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, Any]) -> Latent | None:
     """The latents of the values of `fit.start`; parameters that it leaves out are at the medians of their priors.
 
@@ -460,7 +428,6 @@ def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, 
 
 
 def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, ...]) -> None:
-    """Raise ConfigError for a prior that leaves what its parameter can be."""
     name, unit = declared.name, declared.unit
     low, high = _reach(prior, shape)
     if unit == "km/s" and not np.max(np.abs([low, high])) <= LARGEST["velocity"]:

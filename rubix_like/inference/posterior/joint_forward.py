@@ -8,7 +8,6 @@ polynomials, x = -1 to 1 along the set's wavelengths, T_t templates of the sky.
 
 import dataclasses
 import functools
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,14 @@ from rubix_like.forward.model import Observed, Voxels
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.posterior.fit_model import OF_DATA, AbstractForward, AbstractParticleSource, Forward, Values
+from rubix_like.inference.posterior.fit_model import (
+    OF_DATA,
+    AbstractForward,
+    AbstractParticleSource,
+    Forward,
+    Values,
+    values_below,
+)
 from rubix_like.physics.gaussian import weights_of_variance
 from rubix_like.runtime.mesh.mesh import DeviceLayout
 
@@ -33,34 +39,6 @@ Flux = Float[Array, "y x wave"]
 
 Seen = Float[Array, "own_y own_x own_wave"]
 """On the axes of the data."""
-
-
-class AbstractView(eqx.Module):
-    """A linear map from the model's cube to what was observed."""
-
-    @abstractmethod
-    def seen(self, flux: Flux) -> Seen:
-        """The data's flux."""
-
-
-class BandView(AbstractView):
-    """The mean flux density in a band, of every spaxel: sum_b w_b F_b, with sum(w) = 1."""
-
-    weight: Float[Array | ndarray, " wave"]
-
-    def seen(self, flux: Flux) -> Seen:
-        """(y, x, 1)."""
-        return jnp.einsum("yxw,w->yx", flux, jnp.asarray(self.weight, flux.dtype))[..., None]
-
-
-class ApertureView(AbstractView):
-    """The light inside an aperture: the sum of spaxels times the share of each that lies inside."""
-
-    share: Float[Array | ndarray, "y x"]
-
-    def seen(self, flux: Flux) -> Seen:
-        """(1, 1, wave)."""
-        return jnp.einsum("yxw,yx->w", flux, jnp.asarray(self.share, flux.dtype))[None, None]
 
 
 class Broadening(eqx.Module):
@@ -86,33 +64,40 @@ class Broadening(eqx.Module):
             """The sum with what bins `number - reach` before each one give it."""
             start = 2 * reach - number
             light = lax.dynamic_slice_in_dim(longer, start, n_wave, axis=2)
-            own = lax.dynamic_slice_in_dim(weights, start, n_wave, axis=0)
-            return total + light * jnp.take(own, number, axis=1)[None, None], None
+            weight = jnp.take(lax.dynamic_slice_in_dim(weights, start, n_wave, axis=0), number, axis=1)
+            return total + light * weight[None, None], None
 
         return lax.scan(add, jnp.zeros_like(flux), jnp.arange(2 * reach + 1, dtype=jnp.int32))[0]
 
 
 class Effects(eqx.Module):
-    """All of them, for one set; None: there is none of its kind."""
+    """All of them, for one set; None: there is none of its kind.
+
+    `band`: weights w with sum(w) = 1, of which the data are the mean flux density sum_b w_b F_b of every spaxel, (y, x,
+    1); `share`: of each spaxel inside an aperture, of which the data are the light, (1, 1, wave).
+    """
 
     broadening: Broadening | None = None
-    view: AbstractView | None = None
+    band: Float[Array | ndarray, " wave"] | None = None
+    share: Float[Array | ndarray, "y x"] | None = None
     polynomial: Float[Array | ndarray, "wave degree"] | None = None
     sky: Float[Array | ndarray, "template wave"] | None = None
 
-    def __call__(self, flux: Flux, own: Mapping[str, Any]) -> Seen:
-        """The data's flux (1e-20 erg/s/cm2/Angstrom) of a model's cube; `own`: the set's nuisances by key."""
-        if self.broadening is not None and "lsf_scale" in own:
-            flux = self.broadening(flux, own["lsf_scale"])
-        if self.view is not None:
-            flux = self.view.seen(flux)
-        if "scale" in own:
-            flux = flux * own["scale"]
+    def __call__(self, flux: Flux, nuisances: Mapping[str, Any]) -> Seen:
+        """The data's flux (1e-20 erg/s/cm2/Angstrom) of a model's cube; `nuisances`: their values by key."""
+        if self.broadening is not None and "lsf_scale" in nuisances:
+            flux = self.broadening(flux, nuisances["lsf_scale"])
+        if self.band is not None:
+            flux = jnp.einsum("yxw,w->yx", flux, jnp.asarray(self.band, flux.dtype))[..., None]
+        if self.share is not None:
+            flux = jnp.einsum("yxw,yx->w", flux, jnp.asarray(self.share, flux.dtype))[None, None]
+        if "scale" in nuisances:
+            flux = flux * nuisances["scale"]
         if self.polynomial is not None:
-            continuum = jnp.asarray(self.polynomial, flux.dtype) @ own["polynomial"]
+            continuum = jnp.asarray(self.polynomial, flux.dtype) @ nuisances["polynomial"]
             flux = flux * (1 + continuum)[None, None]
         if self.sky is not None:
-            flux = flux + (own["sky"] @ jnp.asarray(self.sky, flux.dtype))[None, None]
+            flux = flux + (nuisances["sky"] @ jnp.asarray(self.sky, flux.dtype))[None, None]
         return flux
 
 
@@ -145,14 +130,13 @@ class SetModel(eqx.Module):
             raise ValueError(f"{self.name}: expected the model of an instrument with fibres, got one without")
         return jnp.asarray(made.fibres.flux)[:, None]
 
-    def own(self, values: Values) -> dict[str, Any]:
+    def nuisances(self, values: Values) -> dict[str, Any]:
         """The values of this set's nuisances, by key."""
-        prefix = f"{OF_DATA}{self.name}."
-        return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+        return values_below(values, f"{OF_DATA}{self.name}.")
 
     def seen_values(self, values: Values) -> dict[str, Any]:
         """The values of its pipeline's and of the galaxy's parameters: with its own shifts and PSF."""
-        of_data, observation = self.own(values), self.parameters.observation
+        of_data, observation = self.nuisances(values), self.parameters.observation
         found = {name: value for name, value in values.items() if not name.startswith(OF_DATA)}
         space = jnp if any(isinstance(value, jax.Array) for value in values.values()) else np
         number = functools.partial(space.asarray, dtype=jax.dtypes.canonicalize_dtype(float))
@@ -167,8 +151,7 @@ class SetModel(eqx.Module):
 
     def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
         """The model of its cube."""
-        own = {name: getattr(self, name) for name in ("tables", "parameters", "plan", "layout")}
-        return Forward(source=source, on_device=on_device, **own)
+        return Forward(self.tables, self.parameters, source, self.plan, self.layout, on_device)
 
 
 class JointForward(AbstractForward):
@@ -211,7 +194,7 @@ class JointForward(AbstractForward):
         for number, model in enumerate(self.sets):
             made = model.forward(self.source, self.on_device).observed(model.seen_values(values), key)
             flux = model.light(made).astype(jax.dtypes.canonicalize_dtype(float))
-            rows.append(model.effects(flux, model.own(values)).reshape(-1))
+            rows.append(model.effects(flux, model.nuisances(values)).reshape(-1))
             before = "" if number == self.first else f"{model.name}."
             counters |= {f"{before}{source}": counted for source, counted in made.counters.items()}
         row = jnp.concatenate(rows)[None, None]

@@ -82,13 +82,12 @@ def find_model_error(posterior: Posterior, latent: Latent, settings: ModelErrorS
             f"fit.model_error: expected room for {settings.draws} cubes at a time and what is made of them, "
             f"{format_bytes(needed)}, got {format_bytes(free)}; set fit.model_error.draws lower, or fit fewer bins"
         )
-    own = flux_in_sigma(posterior, latent)
     cubes = np.stack(list(other_cubes(posterior, latent, settings)))
     known, unknown = cubes[::2], cubes[1::2]
     mean = known.mean(axis=0)
     modes, strength = _modes(known - mean)
     return ModelError(
-        offset=jnp.asarray(mean - own),
+        offset=jnp.asarray(mean - flux_in_sigma(posterior, latent)),
         modes=jnp.asarray(modes),
         strength=jnp.asarray(strength * (1 + 1 / len(known))),
         held_out=jnp.asarray(unknown - mean),

@@ -50,11 +50,9 @@ from rubix_like.inference.posterior.fit_model import (
 from rubix_like.inference.posterior.free_parameters import (
     REACH,
     age_notes,
-    angles_of_start,
     declared_by,
-    frees_galaxy,
+    find_parameter,
     library_notes,
-    moves_particles,
     read_free,
 )
 from rubix_like.inference.posterior.problem import Given
@@ -105,14 +103,16 @@ def model_config(config: RunConfig, settings: FitSettings, deposit: str, **other
     changes = {"products": None, "devices.wave": 1, "devices.output": "replicated", **others}
     if "noise" in others:
         changes["output.layout"] = "default"  # others may need a variance
-    if not isinstance(config.galaxy, ComponentsReader) and frees_galaxy(settings.free):
+    if not isinstance(config.galaxy, ComponentsReader) and any(name.startswith(GALAXY) for name in settings.free):
         if config.observation.align not in (None, "none"):
             raise ConfigError(
                 "observation.align: expected 'none' where parameters of the synthetic galaxy are free (its disc is "
                 f"face-on, and an alignment would follow its particles), got '{config.observation.align}'"
             )
         changes["observation.align"] = "none"
-    changes |= angles_of_start(config, settings.free)
+    for name in ("inclination", "position_angle"):
+        if f"observation.{name}" in settings.free and getattr(config.observation, name) is None:
+            changes[f"observation.{name}"] = 0.0  # a leaf that a value can take the place of
     if deposit != config.engine.deposit:
         changes["engine.deposit"] = deposit
     return load_config(config, overrides=changes)
@@ -127,9 +127,8 @@ def method_of_fit(config: RunConfig, galaxy: Given | None) -> str:
 def deposit_of_fit(
     config: RunConfig, settings: FitSettings, galaxy: Given | None = None, data: Mapping[str, Any] = _NOTHING
 ) -> str:
-    """The deposit of a fit's model. `engine.deposit: auto` stands for that of the run which made the data, where their
-    `meta` has one, else for nearest; for tsc in place of nearest where a free parameter moves particles, which nearest
-    has no gradient of.
+    """The deposit of a fit's model: for `auto` that of the run which made the data, where their `meta` has one, else
+    nearest; tsc in place of nearest where a free parameter moves particles, which nearest has no gradient of.
 
     Raises ConfigError for data with smoothed stars and a model whose stars have no smoothing lengths.
     """
@@ -149,7 +148,9 @@ def deposit_of_fit(
     is_model = isinstance(galaxy, AbstractGalaxyModel | ComponentsSource) or isinstance(
         config.galaxy, AbstractModelReader
     )
-    moves = deposit == "nearest" and moves_particles(settings.free, is_model=is_model)
+    moves = deposit == "nearest" and any(
+        (is_model and name.startswith(GALAXY)) or find_parameter(name).mark.moves for name in settings.free
+    )
     return "tsc" if moves else deposit
 
 

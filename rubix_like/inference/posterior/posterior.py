@@ -226,7 +226,7 @@ def with_scale_information(
 
 def nuisance_places(free: Free) -> tuple[int, ...]:
     """Places of the latents that the likelihood alone depends on."""
-    return free.starts_of(NOISE_SCALE, LIKELIHOOD)
+    return tuple(place.start for name, place in free.places.items() if name.startswith((NOISE_SCALE, LIKELIHOOD)))
 
 
 def with_nuisance_information(
@@ -400,25 +400,24 @@ def on_mesh(posterior: SquaredLoss, mesh: Mesh) -> Any:
     Priors stay on the host, where they are looked at between steps.
     """
     if isinstance(posterior, Posterior):
-        placed = [_placed(own, mesh) for own in (posterior.forward, posterior.likelihood)]
+        placed = [_placed(part, mesh) for part in (posterior.forward, posterior.likelihood)]
         return dataclasses.replace(posterior, forward=placed[0], likelihood=placed[1])
     return _placed(posterior, mesh)
 
 
 def with_draws(posterior: Posterior, draws: BaseDraws) -> Posterior:
     """The posterior of the same synthetic galaxy, made of other draws, which lie where its own do."""
-    other = eqx.tree_at(lambda own: own.forward.source.draws, posterior, draws)
+    other = eqx.tree_at(lambda posterior: posterior.forward.source.draws, posterior, draws)
     return on_mesh(other, posterior.forward.main.layout.mesh)
 
 
 def _placed(tree: Any, mesh: Mesh) -> Any:
-    return jax.device_put(tree, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), tree))
+    def sharding_of(leaf: Any) -> jax.sharding.Sharding:
+        sharding = getattr(leaf, "sharding", None)
+        lies_there = isinstance(sharding, NamedSharding) and sharding.mesh == mesh
+        return sharding if lies_there else replicated(mesh)
 
-
-def _kept_or_replicated(leaf: Any, mesh: Mesh) -> jax.sharding.Sharding:
-    """The sharding of an array as it lies already if that is on the mesh, or whole on every device."""
-    sharding = getattr(leaf, "sharding", None)
-    return sharding if isinstance(sharding, NamedSharding) and sharding.mesh == mesh else replicated(mesh)
+    return jax.device_put(tree, jax.tree.map(sharding_of, tree))
 
 
 _ROOM = 2.5e8
@@ -646,13 +645,13 @@ def linear_of(posterior: Posterior, latent: Group, tangent: Tangent) -> Linear:
 @jax.jit
 def losses(posterior: SquaredLoss, latent: Group) -> Float[Array, " start"]:
     """The loss of every start, of any residuals."""
-    return over_starts(lambda own, at: own.loss(at), posterior, latent)
+    return over_starts(lambda posterior, at: posterior.loss(at), posterior, latent)
 
 
 @jax.jit
 def normal_forms(posterior: SquaredLoss, latent: Group) -> NormalForm:
     """Any residuals of every start, linearised, by Jacobian-vector products."""
-    return over_starts(lambda own, at: _form(*normal_equations(own, at)), posterior, latent)
+    return over_starts(lambda posterior, at: _form(*normal_equations(posterior, at)), posterior, latent)
 
 
 def _form(matrix: Float[Array, "latent latent"], gradient: Float[Array, " latent"]) -> NormalForm:
@@ -685,7 +684,7 @@ def columns_at(posterior: Posterior, latent: Latent, tangent: Tangent) -> tuple[
     """The result of `jacobian` for a posterior whose model has this tangent at the latents."""
     residuals, along = jax.linearize(posterior.residuals_of, tangent.flux, latent, tangent.roughness)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
-    return residuals, lax.map(lambda own: along(*own), (tangent.slopes, unit, tangent.roughness_slopes))
+    return residuals, lax.map(lambda change: along(*change), (tangent.slopes, unit, tangent.roughness_slopes))
 
 
 def jacobian(posterior: SquaredLoss, latent: Latent) -> tuple[Any, Any]:

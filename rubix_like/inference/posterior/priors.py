@@ -473,22 +473,19 @@ def _quantile_latent(prior: AbstractQuantile, target: Array) -> Array:
     return jnp.where((target >= low) & (target <= high), end, jnp.nan)
 
 
-def check_kind(kind: str) -> None:
-    """Raise ConfigError for a prior of one's own that is called as one of the package."""
-    defined = _defined().get(kind)
-    if defined is not None and kind in (*PRIORS, MIXTURE):
-        place = f"{defined.__module__}.{defined.__qualname__}"
-        raise ConfigError(f"the prior '{kind}' is one of rubix_like's and also {place}; give your class another kind")
-
-
 def find_kind(kind: str) -> tuple[type[AbstractPrior], tuple[str, ...]]:
     """The class of a kind of prior, and what its numbers are; raises ConfigError with the nearest name for none.
 
     Of this package, of an installed one, or an `AbstractQuantile` that has been defined in this process.
     """
-    if kind in PRIORS:
-        return PRIORS[kind]
     prior = _defined().get(kind)
+    if kind in (*PRIORS, MIXTURE):
+        if prior is not None:
+            place = f"{prior.__module__}.{prior.__qualname__}"
+            raise ConfigError(
+                f"the prior '{kind}' is one of rubix_like's and also {place}; give your class another kind"
+            )
+        return (Mixture, ()) if kind == MIXTURE else PRIORS[kind]
     if prior is None and kind in PRIOR_KINDS:
         prior = PRIOR_KINDS.find(kind)
     if prior is None:

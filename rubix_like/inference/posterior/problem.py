@@ -137,8 +137,7 @@ def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
 
 def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
     """The compiled part of a pipeline, with particles."""
-    compiled = {name: getattr(pipeline, name) for name in ("tables", "parameters", "plan", "layout")}
-    return Forward(source=source, on_device=on_device, **compiled)
+    return Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout, on_device)
 
 
 def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
