@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -170,7 +169,7 @@ class _Prepared:
     settings: FitSettings
     config: RunConfig
     cube: ObservedCube
-    view: Mapping[str, ndarray] = MappingProxyType({})
+    view: Mapping[str, ndarray] = dataclasses.field(default_factory=dict)
     displacement: Float[ndarray, "2"] = dataclasses.field(default_factory=lambda: np.zeros(2))
     lsf_scale: tuple[float, float] | None = None
     broadening: Broadening | None = None

@@ -99,29 +99,34 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
+def points_in(result):
+    """The number of quadrature points that a result was found with."""
+    return load_config(yaml.safe_load(result.config)).galaxy.points
+
+
 @pytest.mark.slow(20)
-def test_the_truth_comes_back_without_bias(result):
+def test_the_truth_comes_back_without_bias_by_as_many_points_as_it_needs(result):
     assert result.converged
     for name, true in TRUTH.items():
         assert abs(result.values[name] - true) < 0.3 * result.sigma[name], name
     assert 0.1 < result.sigma["observation.inclination"] < 1  # deg: so that this says something
     assert result.sigma["instrument.psf.fwhm"] < 0.05
-
-
-@pytest.mark.slow(20)
-def test_the_error_of_the_quadrature_is_stated(result):
-    at_first, note = [own for own in result.notes if "quadrature" in own]
+    points = points_in(result)
+    at_first, note = [note for note in result.notes if "quadrature" in note]
     assert at_first.startswith("the quadrature points chosen at first (2048 of disc) erred by ")
-    assert at_first.endswith(f"the fit was repeated from there with galaxy.points: {points_in(result)}")
-    assert 2048 < points_in(result) <= 16384
+    assert at_first.endswith(f"the fit was repeated from there with galaxy.points: {points}")
+    assert 2048 < points <= 16384
     assert "errs by 0.0" in note
     assert "set galaxy.points" not in note
     assert "sigma and all others by less" in note
-
-
-def points_in(result):
-    """The number of quadrature points that a result was found with."""
-    return load_config(yaml.safe_load(result.config)).galaxy.points
+    trace = result.starts.trace_loss
+    assert trace.shape[0] == 1, "one start went on with more points"
+    assert np.count_nonzero(np.isfinite(trace[0])) == result.starts.n_step[0]
+    assert any("fit.starts: 1" in note for note in result.notes)
+    request = read_request(configuration(), result.model, None, None, {})  # a sampling that begins there
+    assert request.config.galaxy.points is None
+    assert points_of(like_fitted(request, result).config) == points
+    assert like_fitted(with_points(request, 4096), result).model.galaxy.points == 4096
 
 
 @pytest.mark.slow(20)
@@ -133,24 +138,6 @@ def test_the_model_of_many_points_is_the_mean_of_its_parts(result):
     peak = np.max(result.model.flux)
     assert np.max(np.abs(np.asarray(whole.flux(at)) - result.model.flux)) < 1e-4 * peak  # engine.tolerance: 1e-3
     assert float(whole.problem.posterior.forward.source.numbers[0]) == points_in(result)
-
-
-@pytest.mark.slow(20)
-def test_a_start_goes_on_with_more_points(result):
-    """It is one start, its trace that of both searches."""
-    assert len(result.starts.loss) == 1
-    trace = result.starts.trace_loss[0]
-    assert np.count_nonzero(np.isfinite(trace)) == result.starts.n_step[0]
-    assert any("fit.starts: 1" in note for note in result.notes)
-
-
-@pytest.mark.slow(20)
-def test_what_begins_at_the_fit_has_its_points(result):
-    """Those of a sampling are the fit's, unless the configuration says how many."""
-    request = read_request(configuration(), result.model, None, None, {})
-    assert request.config.galaxy.points is None
-    assert points_of(like_fitted(request, result).config) == points_in(result)
-    assert like_fitted(with_points(request, 4096), result).model.galaxy.points == 4096
 
 
 @pytest.mark.parametrize(
@@ -173,7 +160,7 @@ def write_narrow_lines(path):
     lines = 1 - 0.5 * np.exp(-0.5 * (np.minimum(offset, 25 - offset) / 0.8) ** 2)
     table = read_table(foreign_cube.POPSTAR)
     known, spectra = np.asarray(table.rest_wavelength), np.asarray(table.spectra)
-    rows = np.array([np.interp(wavelength, known, own) for own in spectra.reshape(-1, len(known))])
+    rows = np.array([np.interp(wavelength, known, row) for row in spectra.reshape(-1, len(known))])
     narrow = {
         "rest_wavelength": wavelength,
         "spectra": (rows * lines).reshape(*spectra.shape[:2], -1).astype(spectra.dtype),
@@ -209,13 +196,11 @@ def test_one_disc_fitted_to_two_that_counter_rotate_is_told(tmp_path, monkeypatc
 
 
 def test_more_points_are_advised_where_they_matter():
+    """In a note, and where they are far too few in the first line."""
     numbers = {"disc": 8192}
     assert "set" not in QuadratureError(0.05, 0.01, {"a": 0.1}, numbers).note
     assert QuadratureError(0.35, 0.01, {"a": 0.1}, numbers).note.endswith("set galaxy.points: 32768")
     assert QuadratureError(0.05, 0.01, {"a": 0.1, "b": -2.1}, numbers).note.endswith("set galaxy.points: 65536")
-
-
-def test_far_too_few_points_are_in_the_first_line():
     assert QuadratureError(0.9, 0.01, None, {"disc": 64}).trouble == ""
     trouble = QuadratureError(25.0, 4.0, None, {"disc": 64, "halo": 128}).trouble
     assert trouble == "the quadrature points are too few (64 of disc, 128 of halo: they err by 25 of the noise)"
@@ -244,9 +229,9 @@ def test_a_number_that_the_components_do_not_have(name, words):
 
 def test_a_key_means_the_same_in_every_kind_of_a_section():
     known = component_declarations()
-    for section, own in SECTIONS.items():
-        for kind in own.built_in:
-            for key, declared in declarations(own.find(kind), f"{section}.").items():
+    for section, registry in SECTIONS.items():
+        for kind in registry.built_in:
+            for key, declared in declarations(registry.find(kind), f"{section}.").items():
                 assert (declared.unit, declared.mark, declared.form, declared.meaning) == (
                     known[key].unit,
                     known[key].mark,
@@ -264,12 +249,8 @@ UNITS = {
 }
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_parameters_are_found_by_their_names(name):
-    assert find_parameter(name).unit == UNITS[name]
-
-
-def test_unknown_parameters_are_answered():
+def test_parameters_are_found_by_their_names():
+    assert {name: find_parameter(name).unit for name in UNITS} == UNITS
     with pytest.raises(ConfigError, match=r"did you mean 'galaxy\.disc\.rotation\.velocity'"):
         check_free({"galaxy.disc.rotation.velocty": {"uniform": (1.0, 2.0)}})
     with pytest.raises(ConfigError, match="expected"):
@@ -310,38 +291,50 @@ TRUNCATED = {
 SEEN = {"metallicity": 0.02, "metallicity_gradient": -0.05}
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
-        *({"light": {"profile": "sersic", "effective_radius": "1 kpc", "index": index}} for index in (0.6, 5)),
-        {"light": {"profile": "ring", "radius": "1 kpc", "width": "0.05 kpc"}},
-        {"light": TRUNCATED},
-        {"rotation": {"curve": "tanh", "velocity": "200 km/s", "turnover_radius": "0.1 kpc"}},
-        {"rotation": {"curve": "multi_parameter", "velocity": 200, "turnover_radius": 0.5, "beta": 0.1, "gamma": 50}},
-        {"rotation": {"curve": "spline", "radii": [1, 3, 8], "speeds": [100, 180, 200]}},
-        *({"rotation": HALO | {"halo": halo}, "dispersion": "90 km/s"} for halo in ("nfw", "burkert", "isothermal")),
-        {"dispersion": {"profile": "exponential", "central": "80 km/s", "scale_length": "0.1 kpc"}},
-        {"dispersion": {"profile": "from_height"}, "height": {"profile": "sech2", "scale_height": "0.3 kpc"}},
-        {"population": {"history": "log_normal", "log_age": 10.2, "age_scatter": 0.3, **SEEN}},
-        {"population": {"history": "tau", "oldest": 10.1, "tau": "1 Gyr", **SEEN}},
-        {"population": {"history": "delayed_tau", "oldest": 10.1, "tau": "1 Gyr", **SEEN}},
-        {"population": {"history": "continuity", "edges": [6, 8, 9, 10], "log_ratios": [0.1, -0.2], **SEEN}},
-    ],
-    ids=str,
-)
-def test_emitters_and_slopes_are_finite_in_single_precision(sections):
+SECTIONS_OF_COMPONENTS = [
+    {
+        "light": {"profile": "sersic", "effective_radius": "1 kpc", "index": 0.6},
+        "rotation": {"curve": "tanh", "velocity": "200 km/s", "turnover_radius": "0.1 kpc"},
+        "population": {"history": "log_normal", "log_age": 10.2, "age_scatter": 0.3, **SEEN},
+    },
+    {
+        "light": {"profile": "sersic", "effective_radius": "1 kpc", "index": 5},
+        "rotation": {"curve": "multi_parameter", "velocity": 200, "turnover_radius": 0.5, "beta": 0.1, "gamma": 50},
+        "population": {"history": "tau", "oldest": 10.1, "tau": "1 Gyr", **SEEN},
+    },
+    {
+        "light": {"profile": "ring", "radius": "1 kpc", "width": "0.05 kpc"},
+        "rotation": {"curve": "spline", "radii": [1, 3, 8], "speeds": [100, 180, 200]},
+        "population": {"history": "delayed_tau", "oldest": 10.1, "tau": "1 Gyr", **SEEN},
+    },
+    {
+        "light": TRUNCATED,
+        "dispersion": {"profile": "exponential", "central": "80 km/s", "scale_length": "0.1 kpc"},
+        "population": {"history": "continuity", "edges": [6, 8, 9, 10], "log_ratios": [0.1, -0.2], **SEEN},
+    },
+    {"dispersion": {"profile": "from_height"}, "height": {"profile": "sech2", "scale_height": "0.3 kpc"}},
+    *({"rotation": HALO | {"halo": halo}, "dispersion": "90 km/s"} for halo in ("nfw", "burkert", "isothermal")),
+]
+
+
+def test_emitters_and_slopes_are_finite_in_single_precision():
     """Out to 30 scale lengths, where powers and exponentials leave the range of 32 bits; ages stay those of stars."""
     (disc,) = configuration()["galaxy"]["components"]
-    galaxy = galaxy_of([{**disc, **sections}])
-    points = galaxy.points((4096,))
+    components = [{**disc, **one, "name": f"c{number}"} for number, one in enumerate(SECTIONS_OF_COMPONENTS)]
+    galaxy = galaxy_of(components)
+    points = galaxy.points((4096,) * len(components))
     galaxy, points = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (galaxy, points))
 
-    def total(galaxy):
-        stars = galaxy.emitters(points).stars
-        own = (stars.position, stars.velocity, stars.random_velocity, stars.log_age, stars.metallicity)
-        return sum(jnp.mean(leaf) for leaf in own) + jnp.mean(stars.initial_mass) / 1e6, stars
+    @jax.jit
+    def slopes_and_stars(galaxy):
+        def total(galaxy):
+            stars = galaxy.emitters(points).stars
+            columns = (stars.position, stars.velocity, stars.random_velocity, stars.log_age, stars.metallicity)
+            return sum(jnp.mean(leaf) for leaf in columns) + jnp.mean(stars.initial_mass) / 1e6, stars
 
-    (_, stars), slopes = jax.value_and_grad(total, has_aux=True)(galaxy)
-    for leaf in jax.tree.leaves((stars, slopes)):
-        assert np.isfinite(leaf).all()
+        return jax.grad(total, has_aux=True)(galaxy)
+
+    slopes, stars = slopes_and_stars(galaxy)
+    for path, leaf in jax.tree_util.tree_leaves_with_path((stars, slopes)):
+        assert np.isfinite(leaf).all(), path
     assert np.asarray(stars.log_age).max() <= 10.3

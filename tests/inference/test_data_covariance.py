@@ -59,9 +59,9 @@ def read_by_astropy(path):
         flux, ivar = (np.asarray(hdus[name].data, float).transpose(1, 2, 0) for name in ("FLUX", "IVAR"))
         table = hdus["GCORREL"].data
         n_y, n_x = flux.shape[:2]
-        own, other = (table[f"INDX{one}_C2"] * n_x + table[f"INDX{one}_C1"] for one in "IJ")
+        first, other = (table[f"INDX{axis}_C2"] * n_x + table[f"INDX{axis}_C1"] for axis in "IJ")
         matrix = np.zeros((n_y * n_x, n_y * n_x))
-        matrix[own, other] = matrix[other, own] = table["RHOIJ"]
+        matrix[first, other] = matrix[other, first] = table["RHOIJ"]
     return flux * 1e3, np.where(ivar > 0, 1e6 / np.where(ivar > 0, ivar, 1), 0), matrix
 
 
@@ -70,17 +70,18 @@ def usual(path):
     return log_posterior(CONFIG, str(path), galaxy=galaxy())
 
 
-def fitted_with(path, **likelihood):
-    return log_posterior(CONFIG, str(path), galaxy=galaxy(), likelihood=likelihood)
+@functools.cache
+def fitted_with(path, covariance):
+    return log_posterior(CONFIG, str(path), galaxy=galaxy(), likelihood={"covariance": covariance})
 
 
-def matrices_of(made, matrix, variance):
+def matrices_of(posed, matrix, variance):
     """Chosen spaxels of each bin, with their covariance."""
-    chosen = np.asarray(made.problem.posterior.likelihood.inverse_sigma) > 0
+    chosen = np.asarray(posed.problem.posterior.likelihood.inverse_sigma) > 0
     for number in range(chosen.shape[2]):
-        own = np.flatnonzero(chosen[:, :, number])
-        sigma = np.sqrt(variance[:, :, number].ravel()[own])
-        yield number, own, matrix[np.ix_(own, own)] * np.outer(sigma, sigma)
+        kept = np.flatnonzero(chosen[:, :, number])
+        sigma = np.sqrt(variance[:, :, number].ravel()[kept])
+        yield number, kept, matrix[np.ix_(kept, kept)] * np.outer(sigma, sigma)
 
 
 def test_the_likelihood_is_the_multivariate_normal_distribution_of_the_file(files):
@@ -91,11 +92,11 @@ def test_the_likelihood_is_the_multivariate_normal_distribution_of_the_file(file
     x = made.to_unconstrained({"dust.a_v": 0.5})
     residual = (flux - made.flux(x)).reshape(-1, flux.shape[2])
     expected = 0.0
-    for number, own, covariance in matrices_of(made, matrix, variance):
-        normal = scipy.stats.multivariate_normal(np.zeros(len(own)), covariance)
-        expected += normal.logpdf(residual[own, number])
-        assert 19 <= len(own) <= 21
-        rest = matrix - matrix[:, own] @ np.linalg.solve(matrix[np.ix_(own, own)], matrix[own])
+    for number, kept, covariance in matrices_of(made, matrix, variance):
+        normal = scipy.stats.multivariate_normal(np.zeros(len(kept)), covariance)
+        expected += normal.logpdf(residual[kept, number])
+        assert 19 <= len(kept) <= 21
+        rest = matrix - matrix[:, kept] @ np.linalg.solve(matrix[np.ix_(kept, kept)], matrix[kept])
         assert np.diag(rest).max() < 0.05
     assert made.log_likelihood(x) == pytest.approx(expected, rel=1e-6)
     assert any("errors are correlated between spaxels as the data say" in note for note in made.notes)
@@ -107,14 +108,16 @@ def test_errors_are_those_of_generalised_least_squares(files):
     flux, variance, matrix = read_by_astropy(files["manga"])
     step, found = 1e-4, {}
     for name, covariance in (("data", "data"), ("none", None)):
-        made = fitted_with(files["manga"], covariance=covariance)
+        made = fitted_with(files["manga"], covariance)
         x = made.to_unconstrained(AT)
         jacobian = np.asarray(jax.jacfwd(lambda at, made=made: made.residuals(at))(jnp.asarray(x)))[:, 0]
         found[name] = 1 / np.sqrt(jacobian @ jacobian - 1)
     slope = (made.flux(x + step) - made.flux(x - step)) / (2 * step)
     slope = slope.reshape(-1, flux.shape[2])
     made = usual(files["manga"])
-    chosen = sum(slope[own, n] @ np.linalg.solve(c, slope[own, n]) for n, own, c in matrices_of(made, matrix, variance))
+    chosen = sum(
+        slope[kept, n] @ np.linalg.solve(c, slope[kept, n]) for n, kept, c in matrices_of(made, matrix, variance)
+    )
     whole = 0.0
     for number in range(flux.shape[2]):
         good = np.flatnonzero(variance[:, :, number].ravel() > 0)
@@ -138,7 +141,7 @@ def test_chi_square_of_residuals_of_that_covariance_is_their_number(files):
     normal = np.random.default_rng(5).standard_normal((2000, len(matrix), used.shape[2]))
     residuals = np.einsum("ij,djw->diw", half, normal).reshape(2000, *used.shape)
     masked = jnp.asarray(np.where(found.chosen, residuals, 0))
-    whitened = jax.vmap(lambda own: found.errors.residuals(own, own, own, own))(masked)
+    whitened = jax.vmap(lambda rows: found.errors.residuals(rows, rows, rows, rows))(masked)
     squares, count = np.sum(np.asarray(whitened) ** 2, axis=(1, 2, 3)), int(found.chosen.sum())
     assert squares.mean() == pytest.approx(count, abs=4 * np.sqrt(2 * count / 2000))
     assert squares.var() == pytest.approx(2 * count, rel=0.15)
@@ -151,50 +154,45 @@ def test_all_files_of_a_cube_give_its_covariance(files):
     MaNGA's recipe has them."""
     x = usual(files["manga"]).to_unconstrained({"dust.a_v": 0.7})
     found = {name: usual(files[name]) for name in ("manga", None)}
-    rise = {name: own.log_likelihood(x) - own.log_likelihood(0 * x) for name, own in found.items()}
+    rise = {name: posed.log_likelihood(x) - posed.log_likelihood(0 * x) for name, posed in found.items()}
     assert rise[None] == pytest.approx(rise["manga"], rel=0.02)
     of_python = log_posterior(CONFIG, cube(), galaxy=galaxy())
     assert of_python.log_likelihood(x) == pytest.approx(found[None].log_likelihood(x), rel=1e-6)
     assert any("too small: expected correlations that noise can have" in note for note in usual(files["sami"]).notes)
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "words"),
-    [
-        ({"covariance": None}, "does not use: errors are too small; set fit.likelihood.covariance: auto"),
-        ({"kind": "student_t"}, "does not use: errors are too small; it does not go with fit.likelihood.kind: student"),
-    ],
-)
-def test_fits_that_do_not_use_it_say_so(files, likelihood, words):
-    assert any(words in note for note in fitted_with(files["manga"], **likelihood).notes)
+def test_fits_that_do_not_use_it_say_so(files):
+    words = "does not use: errors are too small; "
+    student = log_posterior(CONFIG, str(files["manga"]), galaxy=galaxy(), likelihood={"kind": "student_t"})
+    for posed, remedy in (
+        (fitted_with(files["manga"], None), "set fit.likelihood.covariance: auto"),
+        (student, "it does not go with fit.likelihood.kind: student"),
+    ):
+        assert any(words + remedy in note for note in posed.notes)
 
 
 def test_what_cannot_be_used_is_refused(files):
-    with pytest.raises(ConfigError, match="expected kind gaussian, got 'student_t'"):
-        fitted_with(files["manga"], kind="student_t", covariance="data")
-    bare = dataclasses.replace(rl.read_observed(files["manga"]), correlations=None)
-    with pytest.raises(ConfigError, match=r"fit\.likelihood\.covariance: expected data that give correlations"):
-        log_posterior(CONFIG, bare, galaxy=galaxy(), likelihood={"covariance": "data"})
     observed = rl.read_observed(files["manga"])
+    bare = dataclasses.replace(observed, correlations=None)
+    for data, likelihood, words in (
+        (observed, {"kind": "student_t", "covariance": "data"}, "expected kind gaussian, got 'student_t'"),
+        (bare, {"covariance": "data"}, r"fit\.likelihood\.covariance: expected data that give correlations"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            log_posterior(CONFIG, data, galaxy=galaxy(), likelihood=likelihood)
     with pytest.raises(ConfigError, match="expected correlations of"):
         make_data_covariance(observed.correlations, observed.wavelength, observed.used[1:])
+    with pytest.raises(ConfigError, match=r"for each, or set fit\.likelihood\.covariance: null"):
+        usual(files["manga"]).with_data(observed.flux, 1.0)
 
 
 def test_data_of_fibres_that_have_lost_their_correlations_are_noted(tmp_path):
-    """In the layout default, of one cube and of a set; not with null or a matrix, nor for spectra of fibres."""
+    """In the layout default, of one cube and of a set; not with null, nor for spectra of fibres."""
     path, words = cube().write(tmp_path / "cube.fits"), "if the data come from fibres too, errors are too small; HDF5"
-    assert any(words in note for note in fitted_with(path).notes)
-    identity = {"between": "wavelengths", "matrix": np.eye(len(cube().wavelength)).tolist()}
-    for covariance in (None, identity):
-        assert not any(words in note for note in fitted_with(path, covariance=covariance).notes)
+    for posed, is_noted in ((usual(path), True), (fitted_with(path, None), False)):
+        assert any(words in note for note in posed.notes) == is_noted
     both = log_posterior(CONFIG, {"lost": str(path), "spectra": {"fibres": cube()}}, galaxy=galaxy())
     assert [note.partition(":")[0] for note in both.notes if words in note] == ["lost"]
-
-
-def test_data_in_the_place_of_others_are_refused_with_the_remedy(files):
-    made, observed = usual(files["manga"]), rl.read_observed(files["manga"])
-    with pytest.raises(ConfigError, match=r"for each, or set fit\.likelihood\.covariance: null"):
-        made.with_data(observed.flux, 1.0)
 
 
 def spread_light(n_side=10, n_fibre=25):
@@ -214,7 +212,7 @@ def test_spaxels_without_data_in_the_bin_of_a_plane_are_correlated_there_as_at_t
     blank[:30] = blank[:, :30] = 0
 
     def made(*planes):
-        planes = [scipy.sparse.csr_array(own) for own in planes]
+        planes = [scipy.sparse.csr_array(plane) for plane in planes]
         return make_data_covariance(
             SpaxelCorrelations.of_planes(planes, np.array([4700.0, 8000.0]), shape), wavelength, used
         )
@@ -265,7 +263,7 @@ def test_sets_of_data_use_their_own(files):
     both = log_posterior(CONFIG, sets, galaxy=galaxy())
     x = both.to_unconstrained({"dust.a_v": 0.5})
     assert both.log_likelihood(x) == pytest.approx(2 * usual(files["manga"]).log_likelihood(x), rel=1e-9)
-    without = log_posterior(CONFIG, sets, galaxy=galaxy(), likelihood={"covariance": None})
+    without = log_posterior(CONFIG, {"one": sets["one"]}, galaxy=galaxy(), likelihood={"covariance": None})
     words = "does not use: errors are too small; set fit.likelihood.covariance: auto"
     assert any(note.startswith("one: ") and words in note for note in without.notes)
     given = {"one": {"cube": sets["one"], "covariance": "data"}}

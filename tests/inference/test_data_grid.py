@@ -12,7 +12,7 @@ from rubix_like import ConfigError, ObservedCube, Pipeline, load_config, read_ob
 from rubix_like.extend import Footprint, WavelengthBins, check_same_grid, on_grid_of, to_air
 from rubix_like.inference.posterior.model_settings import model_config
 
-BASE = {"observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
+BASE = {"galaxy.n_stars": 100, "observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
 
 MANGA = WavelengthBins(4800.12345, 1e-4, 60, "log", "vacuum")
 MUSE = WavelengthBins(4749.890625, 1.25, 50, "linear", "air")
@@ -53,11 +53,11 @@ def test_the_configuration_has_the_bins_of_the_data(bins):
     """Also where the instrument has another sampling and medium."""
     data = data_on(bins)
     settings = on_grid_of(base_config(), data).instrument
-    own = WavelengthBins.build(settings.wavelength)
-    assert (own.n_wave, own.medium, own.sampling) == (bins.n_wave, bins.medium, bins.sampling)
+    made = WavelengthBins.build(settings.wavelength)
+    assert (made.n_wave, made.medium, made.sampling) == (bins.n_wave, bins.medium, bins.sampling)
     width = np.diff(bins.edges)
-    assert np.max(np.abs(own.wavelength - data.wavelength) / width) < 1e-6
-    assert np.max(np.abs(own.edges - data.wave_edges)[1:] / width) < 1e-6
+    assert np.max(np.abs(made.wavelength - data.wavelength) / width) < 1e-6
+    assert np.max(np.abs(made.edges - data.wave_edges)[1:] / width) < 1e-6
     assert settings.n_spaxel_xy == (4, 5)
     assert settings.pixel_scale == 0.5000004
 
@@ -75,18 +75,14 @@ def test_the_rest_stays_the_configurations():
     ]
     again = load_config(config, overrides={"observation.inclination": 40})
     assert again.instrument == config.instrument
-
-
-def test_the_aperture_is_the_datas_mask():
-    config = load_config(base_config(), overrides={"instrument.aperture": {"shape": "circle", "size": 1}})
-    assert config.instrument.aperture is not None
-    assert on_grid_of(config, data_on(MUSE)).instrument.aperture is None
-
-
-def test_data_without_a_place_leave_the_configurations():
-    config = load_config(base_config(), overrides={"observation.ra": 20, "observation.field_angle": 5})
-    observation = on_grid_of(config, data_on(MUSE, ra=None, dec=None, field_angle=0.0)).observation
-    assert (observation.ra, observation.field_angle) == (20.0, 5.0)
+    changes = {
+        "observation.ra": 20,
+        "observation.field_angle": 5,
+        "instrument.aperture": {"shape": "circle", "size": 1},
+    }
+    placed = on_grid_of(load_config(base, overrides=changes), data_on(MUSE, ra=None, dec=None, field_angle=0.0))
+    assert (placed.observation.ra, placed.observation.field_angle) == (20.0, 5.0)
+    assert placed.instrument.aperture is None  # the data's mask stands for it
 
 
 def test_a_pipeline_is_on_the_grid():
@@ -102,6 +98,7 @@ def test_a_pipeline_is_on_the_grid():
         "field_angle": -35.0,
     }
     check_same_grid(frame, data)
+    check_same_grid(frame, data_on(MUSE, field_angle=325.0))  # the same angle
 
 
 def test_a_pipeline_on_the_grid_of_a_real_cube(real_data):
@@ -110,8 +107,8 @@ def test_a_pipeline_on_the_grid_of_a_real_cube(real_data):
         pytest.skip(f"no {path}")
     data = read_observed(path).crop(5000.0, 5100.0)
     settings = on_grid_of(base_config(), data).instrument
-    own = WavelengthBins.build(settings.wavelength)
-    np.testing.assert_allclose(own.wavelength, data.wavelength, rtol=0, atol=1e-6 * 1.25)
+    made = WavelengthBins.build(settings.wavelength)
+    np.testing.assert_allclose(made.wavelength, data.wavelength, rtol=0, atol=1e-6 * 1.25)
     assert settings.n_spaxel_xy == (13, 13)
 
 
@@ -147,7 +144,7 @@ def test_cubes_made_on_the_grid_of_a_cube_are_on_it(tmp_path):
 # ---------------------------------------------------------------- what is refused
 
 
-def test_an_instrument_that_does_not_overlap_is_refused():
+def test_instruments_elsewhere_and_pointings_are_refused():
     message = (
         "instrument.wavelength: expected a range that overlaps with the data's, 9000.0 to 9031.0 Angstrom in air "
         "(data.fits), got"
@@ -156,6 +153,9 @@ def test_an_instrument_that_does_not_overlap_is_refused():
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
         on_grid_of(load_config(base_config(), overrides={"instrument.wavelength.stop": 5000}), data_on(far))
     assert "choose the instrument with which the data were taken" in str(error.value)
+    config = load_config(base_config(), overrides={"observation.pointings": [{"offset": [0, 0]}, {"offset": [2, 0]}]})
+    with pytest.raises(ConfigError, match=r"observation.pointings: expected null for the fit of one cube"):
+        on_grid_of(config, data_on(MUSE))
 
 
 def test_overlap_is_judged_in_one_medium():
@@ -168,12 +168,6 @@ def test_overlap_is_judged_in_one_medium():
     on_grid_of(config, data_on(WavelengthBins(first, 1.0, 5, "linear", "air")))
     with pytest.raises(ConfigError, match="overlaps"):
         on_grid_of(config, data_on(WavelengthBins(first + 0.7, 1.0, 5, "linear", "air")))
-
-
-def test_pointings_are_refused():
-    config = load_config(base_config(), overrides={"observation.pointings": [{"offset": [0, 0]}, {"offset": [2, 0]}]})
-    with pytest.raises(ConfigError, match=r"observation.pointings: expected null for the fit of one cube"):
-        on_grid_of(config, data_on(MUSE))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +190,3 @@ def test_another_grid_is_refused(bins, changes, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
         check_same_grid(frame, data_on(bins, **changes))
     assert "is not on the grid of the data (data.fits)" in str(error.value)
-
-
-def test_the_same_angle_may_be_written_otherwise():
-    check_same_grid(pipeline_on_muse().frame, data_on(MUSE, field_angle=325.0))

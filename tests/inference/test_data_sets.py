@@ -130,6 +130,10 @@ def test_an_image_is_the_mean_flux_density_in_its_band(seen):
     weight = np.interp(grid, *CURVE.T) * grid
     spectrum = cube[:, :, np.searchsorted(edges, grid) - 1]
     np.testing.assert_allclose(seen["picture"][:, :, 0], spectrum @ weight / weight.sum(), rtol=1e-5)
+    np.savetxt("wide.txt", np.concatenate([[[1000.0, 0.0]], CURVE, [[9000.0, 0.0]]]))
+    band = band_of("wide.txt", "filter")  # cut to where it responds
+    assert band.wavelength[[0, -1]].tolist() == [5050.0, 5240.0]
+    assert band.weights(WavelengthBins(5000.0, 50.0, 7, "linear", "vacuum")).sum() == pytest.approx(1.0)
 
 
 def test_a_spectrum_is_the_sum_inside_its_aperture(seen):
@@ -138,8 +142,8 @@ def test_a_spectrum_is_the_sum_inside_its_aperture(seen):
     inside = np.hypot(place[:, None], place) < 0.25
     share = inside.reshape(5, 80, 5, 80).mean(axis=(1, 3))
     np.testing.assert_allclose(seen["fibre"][0, 0], np.einsum("yxw,yx->w", cube, share), rtol=0.01)
-    _, own = cells_of(load_sets(fibre={"spectrum": "a", "aperture": {"size": [0.7]}})["fibre"].aperture)
-    assert own.sum() * (0.7 / 15) ** 2 == pytest.approx(np.pi * 0.35**2, rel=2e-3)
+    _, share = cells_of(load_sets(fibre={"spectrum": "a", "aperture": {"size": [0.7]}})["fibre"].aperture)
+    assert share.sum() * (0.7 / 15) ** 2 == pytest.approx(np.pi * 0.35**2, rel=2e-3)
 
 
 def load_sets(**sets):
@@ -151,7 +155,7 @@ def test_the_posterior_is_the_sum_of_all_sets(posed, seen):
     x = posed.to_unconstrained(VALUES)
     found = scipy.stats.norm.logpdf(x).sum()
     used = np.asarray(posed.problem.posterior.likelihood.inverse_sigma).ravel()[9 * 31 :] > 0
-    row = np.concatenate([own.ravel() for name, own in seen.items() if name != "first"])
+    row = np.concatenate([flux.ravel() for name, flux in seen.items() if name != "first"])
     found += scipy.stats.norm.logpdf(1.0 - row[used]).sum()  # flux and variance of the mock are 1
     correlation = MATRIX / np.sqrt(np.outer(np.diag(MATRIX), np.diag(MATRIX)))
     for number in range(31):
@@ -173,15 +177,15 @@ def test_draws_are_judged_set_by_set(posed, seen):
     used = np.asarray(posed.problem.posterior.likelihood.inverse_sigma) > 0
     assert found.pointwise is None
     assert found.sets["first"].pointwise is None
-    for own in posed.problem.sets[1:]:
-        density = np.where(own.unpacked(used), scipy.stats.norm.logpdf(1.0 - seen[own.name]), 0)
-        values = found.sets[own.name].pointwise.values
-        assert values.shape == (1, 2, *own.shape[:2], 1)
+    for data_set in posed.problem.sets[1:]:
+        density = np.where(data_set.unpacked(used), scipy.stats.norm.logpdf(1.0 - seen[data_set.name]), 0)
+        values = found.sets[data_set.name].pointwise.values
+        assert values.shape == (1, 2, *data_set.shape[:2], 1)
         np.testing.assert_allclose(values[0, 1, :, :, 0], density.sum(axis=2), rtol=1e-7)
-    own = posed.problem.sets[1]
+    fitted = posed.problem.sets[1].unpacked(used)
     drawn = models_of_draws(posed.problem, draws, 2, settings.log_likelihood).each[1].data[0, 0]
-    residual = np.where(own.unpacked(used), 1.0 - seen["second"], 0)
-    light = np.where(own.unpacked(used), seen["second"], 0)
+    residual = np.where(fitted, 1.0 - seen["second"], 0)
+    light = np.where(fitted, seen["second"], 0)
     products = [np.sum(np.moveaxis(residual, axis, 0)[1:] * np.moveaxis(residual, axis, 0)[:-1]) for axis in range(3)]
     spaxels = np.sum(np.sum(light * residual, axis=2) ** 2 / np.sum(light**2, axis=2))
     along, size = np.sum(light * residual, axis=(0, 1)), np.sum(light**2, axis=(0, 1))
@@ -198,7 +202,7 @@ def test_the_gradient_is_that_of_finite_differences(posed):
     x, step = posed.to_unconstrained(VALUES), 1e-4
     _, gradient = posed.value_and_gradient(x)
     for number, label in enumerate(posed.labels):
-        ends = [posed.value_and_gradient(x + own * np.eye(posed.size)[number])[0] for own in (step, -step)]
+        ends = [posed.value_and_gradient(x + change * np.eye(posed.size)[number])[0] for change in (step, -step)]
         assert gradient[number] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-3, abs=1e-3), label
 
 
@@ -207,7 +211,7 @@ def test_the_galaxy_is_displaced_by_the_places_of_the_fields():
     other = mock()
     other = replace(other, ra=150.002, dec=1.9995)
     east, north = displacement_of(config, other, mock())
-    frames = [SkyCoord(own.ra, own.dec, unit="deg").skyoffset_frame() for own in (mock(), other)]
+    frames = [SkyCoord(data.ra, data.dec, unit="deg").skyoffset_frame() for data in (mock(), other)]
     galaxy = SkyCoord(1 / 3600, -2 / 3600, unit="deg", frame=frames[0]).transform_to(frames[1])
     assert east + 1.0 == pytest.approx(galaxy.lon.wrap_at("180d").arcsec, abs=1e-5)
     assert north - 2.0 == pytest.approx(galaxy.lat.arcsec, abs=1e-5)
@@ -224,7 +228,7 @@ def test_the_aperture_of_a_spectrum_that_comes_first_places_the_other_sets(folde
         "picture": {"image": image, "filter": band, "instrument": {"lsf": None}},
     }
     placed = log_posterior(CONFIG, sets, FREE, galaxy=galaxy()).problem.posterior.forward.sets
-    np.testing.assert_allclose([own.displacement for own in placed], [[0, 0], [0, -1]], atol=1e-4)
+    np.testing.assert_allclose([model.displacement for model in placed], [[0, 0], [0, -1]], atol=1e-4)
 
 
 def test_an_image_is_read_with_its_errors_and_its_place(tmp_path):
@@ -321,38 +325,22 @@ def test_what_cannot_be_is_refused(message):
     assert message in str(error.value)
 
 
-def test_one_cube_does_not_take_the_place_of_several_sets():
+def test_several_sets_need_a_configuration_that_has_them():
     run = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "fit": {"data": {"b": OTHER, "c": OTHER}}}
     with pytest.raises(ConfigError, match=r"fit\.data: the configuration has the data sets b, c, got one cube"):
         log_posterior(run, mock_data(SHAPE), {"dust.a_v": {"uniform": [0, 1]}})
-
-
-def test_one_grid_is_asked_for_beside_a_pipeline():
     pipeline = Pipeline.from_config(load_config(CONFIG), galaxy(), make_mesh(1))
     with pytest.raises(ConfigError, match="expected one cube beside a pipeline"):
         log_posterior(pipeline, {"a": mock(), "b": mock()}, FREE, galaxy=galaxy())
 
 
-def test_a_band_is_cut_to_where_it_responds(folder):
-    np.savetxt(folder / "wide.txt", np.concatenate([[[1000.0, 0.0]], CURVE, [[9000.0, 0.0]]]))
-    band = band_of(str(folder / "wide.txt"), "filter")
-    assert band.wavelength[[0, -1]].tolist() == [5050.0, 5240.0]
-    bins = WavelengthBins(5000.0, 50.0, 7, "linear", "vacuum")
-    assert band.weights(bins).sum() == pytest.approx(1.0)
-
-
 def test_the_same_data_twice_are_noted():
-    """Voxels that both sets fit count twice, which halves the variance of what is fitted."""
-
-    def notes(first, second):
-        found = log_posterior(CONFIG, {"first": first, "second": second}, FREE, galaxy=galaxy()).notes
-        return [note for note in found if "the same data" in note]
-
-    (note,) = notes(mock(), mock())
-    assert note.startswith(f"first and second hold the same data in {np.prod(SHAPE)} voxels, which count twice")
-    windows = [[5000, 5145]], [[5146, 5300]], [[5136, 5300]]
-    first, apart, overlapping = ({"cube": mock(), "windows": window} for window in windows)
-    assert not notes(first, apart)
-    (note,) = notes(first, overlapping)
-    assert " in 9 voxels" in note
-    assert not notes(mock(), replace(mock(), flux=2 * mock().flux))
+    """Voxels that two sets fit count twice, which halves the variance of what is fitted."""
+    windows = {"first": [[5000, 5145]], "apart": [[5146, 5300]], "overlapping": [[5136, 5300]]}
+    sets = {name: {"cube": mock(), "windows": window} for name, window in windows.items()}
+    sets["brighter"] = replace(mock(), flux=2 * mock().flux)
+    notes = [note for note in log_posterior(CONFIG, sets, FREE, galaxy=galaxy()).notes if "the same data" in note]
+    assert [note.partition(", which count twice")[0] for note in notes] == [
+        "first and overlapping hold the same data in 9 voxels",
+        f"apart and overlapping hold the same data in {9 * 16} voxels",
+    ]

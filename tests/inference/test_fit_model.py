@@ -118,14 +118,14 @@ def test_windows_cut_the_data_and_choose_its_bins():
 def test_fits_with_other_priors_or_starts_are_others():
     """Also where the numbers of the priors are the same."""
     fit = problem()
-    own = fingerprint_of(fit)
+    same = fingerprint_of(fit)
     started = fingerprint_of(dataclasses.replace(fit, start=jnp.zeros(fit.posterior.free.n_latent)))
-    assert {name for name in own if own[name] != started[name]} == {"start"}
+    assert {name for name in same if same[name] != started[name]} == {"start"}
     psf = fit.posterior.free.parameters[2].prior
     name, other = "instrument.psf.fwhm", {"log_uniform": [psf.low, psf.high]}
     posterior = eqx.tree_at(lambda p: p.free.parameters[2].prior, fit.posterior, parameter(name, other).prior)
     changed = fingerprint_of(dataclasses.replace(fit, posterior=posterior))
-    assert {name for name in own if own[name] != changed[name]} == {"free parameters or priors"}
+    assert {name for name in same if same[name] != changed[name]} == {"free parameters or priors"}
 
 
 def test_a_mesh_for_starts_needs_devices_that_they_divide():

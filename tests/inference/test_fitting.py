@@ -127,19 +127,33 @@ def test_samples_have_the_covariance_of_the_values():
     np.testing.assert_array_equal(drawn["dust.a_v"], result.samples(4000, seed=3)["dust.a_v"])
 
 
-def test_a_result_is_read_back_equal(tmp_path):
+def test_a_result_is_read_back_equal_and_nothing_else_is_read(tmp_path):
+    """The page of the documentation names all that is in the file."""
     result = fitted()
     particles = replace(result, galaxy=jax.tree.map(jnp.asarray, galaxy()))
-    for number, own in enumerate((result, particles)):
-        path = own.write(tmp_path / f"fit_{number}.h5")
-        assert_same(FitResult.read(path), own)
-        assert FitResult.read(path).config == own.config
-    with h5py.File(path) as file:
+    for number, written in enumerate((result, particles)):
+        path = written.write(tmp_path / f"fit_{number}.h5")
+        assert_same(FitResult.read(path), written)
+        assert FitResult.read(path).config == written.config
+    page = (Path(__file__).parents[2] / "docs" / "fit-file.md").read_text(encoding="utf-8")
+    with h5py.File(path, "a") as file:
         parameter = file["parameters/observation.velocity_offset"]
         assert parameter["value"][()] == result.values["observation.velocity_offset"]
         assert parameter.attrs["unit"] == "km/s"
         assert parameter["sigma"].attrs["unit"] == "km/s"
         assert list(file["labels"].asstr()) == list(result.labels)
+        found = set(file) | set(file.attrs) | set(file["verdict"].attrs)
+        for group in ("latent", "edges", "verdict", "starts", "parameters/dust.a_v"):
+            found |= set(file[group])
+        assert [name for name in sorted(found) if not re.search(rf"[`/]{name}[`/]", page)] == []
+        file.attrs["layout"] = 1
+    with pytest.raises(ValueError, match=r"its layout is 1, that of another version; this one reads layout 4: run it"):
+        FitResult.read(path)
+    with pytest.raises(FileNotFoundError, match="no such result"):
+        FitResult.read(tmp_path / "absent.h5")
+    result.model.write(tmp_path / "cube.h5")
+    with pytest.raises(ValueError, match=r"not a complete result of a fit .*'rubix_like cube'"):
+        FitResult.read(tmp_path / "cube.h5")
 
 
 def test_a_result_without_uncertainties_is_read_back(tmp_path):
@@ -152,14 +166,6 @@ def test_a_result_without_uncertainties_is_read_back(tmp_path):
     assert "too many" in read.summary()
     with pytest.raises(ValueError, match="expected a Gaussian approximation, got none: too many"):
         read.samples(3)
-
-
-def test_what_is_no_result_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such result"):
-        FitResult.read(tmp_path / "absent.h5")
-    fitted().model.write(tmp_path / "cube.h5")
-    with pytest.raises(ValueError, match=r"not a complete result of a fit .*'rubix_like cube'"):
-        FitResult.read(tmp_path / "cube.h5")
 
 
 def interrupted_after(count):
@@ -240,7 +246,7 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_draws_of_the_model_error_are_not_the_galaxys_own():
+def test_draws_of_the_model_error_are_not_those_of_the_galaxy():
     config = {**CONFIG, "galaxy": {"reader": "synthetic", "seed": 1003}}
     with pytest.raises(ConfigError, match=r"other draws than the galaxy's, 1003, got 1000 to 1063; set it to 1004"):
         fit(config, data(), model_error={})
@@ -262,7 +268,7 @@ def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):
 
 
 def test_priors_can_be_given_as_objects():
-    normal, uniform = (type(own.prior) for own in fitted().free.parameters)
+    normal, uniform = (type(parameter.prior) for parameter in fitted().free.parameters)
     free, scale = {"dust.a_v": uniform(0.0, 2.0)}, normal(1.0, 0.1)
     settings = log_posterior(CONFIG, data(), free, galaxy=galaxy(), noise_scale=scale).problem.settings
     assert settings.free == {"dust.a_v": {"uniform": (0.0, 2.0)}}
@@ -338,8 +344,8 @@ def test_other_optima(loss, status, latent, expected):
     """A place is another one beyond 5 sigma (0.01 here), and told up to a loss higher by 4.5."""
     normal = approximation(np.diag([1e-4, 1e-4, 1e-4]))
     found = other_optima(FREE, ends(loss, status, latent), np.zeros(3), normal)
-    assert [(pytest.approx(own.excess), own.starts) for own in found] == expected
-    assert all("observation.inclination" in own.differing or own.latent[1] == 2 for own in found)
+    assert [(pytest.approx(place.excess), place.starts) for place in found] == expected
+    assert all("observation.inclination" in place.differing or place.latent[1] == 2 for place in found)
     assert other_optima(FREE, ends(loss, status, latent), np.zeros(3), None) == ()
 
 
@@ -424,6 +430,10 @@ def test_the_summary_has_a_row_for_each_number():
     assert any(line.startswith("chi^2 ") and "774 voxels, 772 degrees of freedom" in line for line in lines)
     assert "of 2 is the best: it converged" in fitted().summary()
     assert repr(fitted()).startswith("FitResult(2 numbers free, chi^2 = ")
+    assert diagnosis.trouble_of(ends([5.0], [DONE])) == ""
+    trouble = replace(fitted().verdict, trouble=diagnosis.trouble_of(ends([5.0, 7.0], [STUCK, DONE])))
+    begin = "Verdict: the search has not converged (it made as many steps as fit.optimiser.steps allows); at the best "
+    assert replace(fitted(), verdict=trouble).summary().startswith(begin)
 
 
 def at_the_edge():
@@ -458,11 +468,11 @@ def test_a_value_at_the_edge_of_its_prior_is_a_limit(tmp_path):
     assert str(read) == str(result)
     assert read.limits() == result.limits()
     with h5py.File(path) as file:
-        own, other = (file[f"parameters/{name}"] for name in ("dust.a_v", "observation.velocity_offset"))
-        assert (own["kind"][()], other["kind"][()]) == (b"upper limit", b"value")
-        assert own["limit"][()] == reach.high
-        assert np.isnan(own["sigma"][()])
-        assert (own["low"][()], own["high"][()]) == (0, high["dust.a_v"])
+        limited, other = (file[f"parameters/{name}"] for name in ("dust.a_v", "observation.velocity_offset"))
+        assert (limited["kind"][()], other["kind"][()]) == (b"upper limit", b"value")
+        assert limited["limit"][()] == reach.high
+        assert np.isnan(limited["sigma"][()])
+        assert (limited["low"][()], limited["high"][()]) == (0, high["dust.a_v"])
     view = view_of(result).inferred
     assert view.limits[result.labels.index("dust.a_v")].words == f"< {reach.high:.3g} (95 %)"
 
@@ -504,38 +514,10 @@ def test_all_uncertainties_are_marked_and_enlarged_where_the_model_does_not_desc
     assert view_of(result).title.endswith("the model does not describe the data")
 
 
-def test_a_search_that_has_not_converged_is_said_in_the_first_line():
-    found = ends([5.0, 7.0], [STUCK, DONE])
-    assert diagnosis.trouble_of(ends([5.0], [DONE])) == ""
-    verdict = replace(fitted().verdict, trouble=diagnosis.trouble_of(found))
-    begin = "Verdict: the search has not converged (it made as many steps as fit.optimiser.steps allows); at the best "
-    assert replace(fitted(), verdict=verdict).summary().startswith(begin)
-
-
-def test_the_page_on_the_file_names_all_that_is_in_it(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "fit-file.md").read_text(encoding="utf-8")
-    with h5py.File(fitted().write(tmp_path / "fit.h5")) as file:
-        found = set(file) | set(file.attrs) | set(file["verdict"].attrs)
-        for group in ("latent", "edges", "verdict", "starts", "parameters/dust.a_v"):
-            found |= set(file[group])
-    assert [name for name in sorted(found) if not re.search(rf"[`/]{name}[`/]", page)] == []
-
-
-def test_a_file_of_another_layout_is_refused(tmp_path):
-    path = fitted().write(tmp_path / "old.h5")
-    with h5py.File(path, "a") as file:
-        file.attrs["layout"] = 1
-    with pytest.raises(ValueError, match=r"its layout is 1, that of another version; this one reads layout 4: run it"):
-        FitResult.read(path)
-
-
-def test_a_fit_without_64_bits_says_what_it_costs():
+def test_what_a_fit_without_64_bits_or_without_room_costs_is_said():
     assert diagnosis.notes_on_precision() == []
     with jax.enable_x64(False):
         assert "32-bit numbers" in diagnosis.notes_on_precision()[0]
-
-
-def test_a_jacobian_without_room_is_said():
     assert diagnosis.notes_on_size("levenberg_marquardt", 20, 30_000) == []
     assert diagnosis.notes_on_size("lbfgs", 4000, 30_000) == []
     (note,) = diagnosis.notes_on_size("levenberg_marquardt", 4000, 30_000)

@@ -87,29 +87,25 @@ def brighten(path):
 
 @pytest.mark.slow(25)
 def test_the_truth_comes_back_without_bias_nuisances_included(fits):
+    """Errors are the inverse of F = sum over both sets of J^T J, by numpy's slopes; priors that matter are none."""
     result, *_ = fits
     assert result.converged
     for name, true in TRUTH.items():
         assert (np.abs(result.values[name] - true) < 0.3 * result.sigma[name]).all(), name
     assert result.sigma["data.second.scale"] < 0.01
     assert (result.sigma["data.second.shift"] < 0.01).all()
-
-
-@pytest.mark.slow(25)
-def test_errors_are_the_inverse_of_the_summed_fisher_matrices(fits):
-    """F = sum over both sets of J^T J, by numpy's own slopes; priors that matter are none."""
-    result, *_ = fits
     fisher = [slopes @ slopes.T for slopes in jacobian(FOREIGN)]
     assert np.linalg.matrix_rank(fisher[0]) < len(FOREIGN)  # the first knows nothing of the second's nuisances
     expected = np.sqrt(np.diag(np.linalg.inv(sum(fisher))))
-    found = np.concatenate([np.ravel(result.sigma[own.name]) for own in result.free.parameters])
+    found = np.concatenate([np.ravel(result.sigma[parameter.name]) for parameter in result.free.parameters])
     np.testing.assert_allclose(found, expected, rtol=0.05)
     shared = np.sqrt(np.diag(np.linalg.inv(fisher[0][:4, :4])))
     assert (found[:3] < 0.999 * shared[:3]).any()  # both together know more than the first alone
 
 
 @pytest.mark.slow(25)
-def test_the_first_line_says_which_set_disagrees(fits):
+def test_the_first_line_says_which_set_disagrees_and_the_evidence_is_that_of_all_voxels(fits):
+    """ln Z = sum of ln N of both sets - x^2 / 2 - ln det(J^T J + 1) / 2, from the residuals' cubes."""
     smooth, _, wrong, _ = fits
     assert "no misfit" in smooth.summary().splitlines()[0] or "too low" in smooth.summary().splitlines()[0]
     assert "the model does not describe the data 'second'" in wrong.summary().splitlines()[0]
@@ -122,14 +118,8 @@ def test_the_first_line_says_which_set_disagrees(fits):
     assert second.worst in wrong.summary()
     assert second.where == wrong.verdict.where == ""  # a little in every spaxel: none of them is beyond 5 sigma
     assert {"map of the velocities of second", "line widths of the spaxels of first"} <= set(wrong.verdict.tests)
-
-
-@pytest.mark.slow(25)
-def test_the_evidence_is_that_of_all_voxels(fits):
-    """ln Z = sum of ln N of both sets - x^2 / 2 - ln det(J^T J + 1) / 2, from the residuals' cubes."""
-    *_, wrong, _ = fits
-    cubes = [own.residual for own in wrong.sets.values()]
-    found = sum(np.sum(scipy.stats.norm.logpdf(own.flux, scale=np.sqrt(own.variance))) for own in cubes)
+    cubes = [data_set.residual for data_set in wrong.sets.values()]
+    found = sum(np.sum(scipy.stats.norm.logpdf(cube.flux, scale=np.sqrt(cube.variance))) for cube in cubes)
     information = wrong.laplace.information
     found -= 0.5 * np.sum(wrong.latent**2) + 0.5 * np.linalg.slogdet(information + np.eye(len(information)))[1]
     assert wrong.evidence.log_evidence == pytest.approx(found, abs=1e-3)
@@ -143,10 +133,10 @@ def test_each_set_has_its_cubes_in_the_result_and_beside_it(fits):
     assert read.verdict.sets["second"].n_voxel == 8 * 8 * 41
     np.testing.assert_array_equal(read.model.flux, read.sets["first"].model.flux)
     assert {f"fit_{what}_{name}.fits" for what in ("model", "residual") for name in read.sets} <= {
-        own.name for own in folder.iterdir()
+        path.name for path in folder.iterdir()
     }
-    own = wrong.sets["second"].residual
-    chi_square = np.sum(np.asarray(own.flux) ** 2 / np.asarray(own.variance))
+    second = wrong.sets["second"].residual
+    chi_square = np.sum(np.asarray(second.flux) ** 2 / np.asarray(second.variance))
     assert wrong.verdict.sets["second"].chi_square == pytest.approx(chi_square, rel=1e-6)
 
 
@@ -249,5 +239,5 @@ def test_another_set_of_the_same_disc(posed, tmp_path):
     for name, (true, known) in {**shared, **expected}.items():
         assert (np.abs(result.values[name] - true) < 0.3 * result.sigma[name]).all(), name
         assert (result.sigma[name] < known).all(), name
-    for name, own in result.verdict.sets.items():
-        assert own.chi_square < 1e-3 * own.n_voxel, name
+    for name, verdict in result.verdict.sets.items():
+        assert verdict.chi_square < 1e-3 * verdict.n_voxel, name

@@ -56,6 +56,15 @@ class Ratio(AbstractResiduals):
         return ratio * data * inverse_sigma
 
 
+class Wide(AbstractErrorDistribution):
+    """Without its normalisation."""
+
+    kind: ClassVar = "wide"
+
+    def log_density(self, residual):
+        return -residual * residual
+
+
 @functools.cache
 def galaxy():
     return few_stars(30, 0.1)
@@ -75,8 +84,8 @@ def data(outliers=0):
     return replace(blank, flux=noisy, variance=sigma**2, used=np.isfinite(noisy))
 
 
-def posterior_with(likelihood, own=None, **settings):
-    free = CONFIG["fit"]["free"] | (own or {})
+def posterior_with(likelihood, further=None, **settings):
+    free = CONFIG["fit"]["free"] | (further or {})
     return log_posterior(CONFIG, data(), free, galaxy=galaxy(), likelihood=likelihood, **settings)
 
 
@@ -101,8 +110,8 @@ def test_the_likelihood_is_that_of_the_distribution(likelihood, distribution):
 
 
 def test_its_parameters_and_the_noise_scale_can_be_free():
-    own = {"likelihood.degrees_of_freedom": {"log_uniform": [1, 50]}}
-    made = posterior_with({"kind": "student_t"}, own, noise_scale={"log_uniform": [0.5, 2]})
+    further = {"likelihood.degrees_of_freedom": {"log_uniform": [1, 50]}}
+    made = posterior_with({"kind": "student_t"}, further, noise_scale={"log_uniform": [0.5, 2]})
     for nu, scale in ((2.0, 0.7), (20.0, 1.5)):
         x = made.to_unconstrained({**TRUTH, "likelihood.degrees_of_freedom": nu, "noise_scale": scale})
         density = scipy.stats.t(nu).logpdf(residuals_of(made.flux(x)) / scale) - np.log(scale)
@@ -133,11 +142,6 @@ def test_scores_are_the_quantiles_of_a_normal_distribution():
     residual = np.array([-50.0, -3.0, 0.0, 0.2, 4.0])
     found = normal_scores(StudentT(3.0), residual)
     np.testing.assert_allclose(found, scipy.stats.norm.ppf(scipy.stats.t(3).cdf(residual)), atol=2e-4)
-
-
-def covariance_section(path):
-    """The section of a covariance of spaxels in a file."""
-    return fit_section(likelihood={"covariance": {"between": "spaxels", "matrix": str(path)}}).likelihood.covariance
 
 
 def covariance_of(size):
@@ -175,8 +179,8 @@ def test_residuals_can_be_ones_own():
 @pytest.mark.slow(18)
 def test_outliers_pull_less_where_tails_are_heavy():
     """A tenth of the voxels is off by 40 sigma. The errors are those of Fisher's information; the verdict is silent."""
-    own = CONFIG["fit"]["free"] | {"likelihood.degrees_of_freedom": {"log_uniform": [0.5, 50]}}
-    with_tails = fit(CONFIG, data(12), own, galaxy=galaxy(), likelihood={"kind": "student_t"})
+    free = CONFIG["fit"]["free"] | {"likelihood.degrees_of_freedom": {"log_uniform": [0.5, 50]}}
+    with_tails = fit(CONFIG, data(12), free, galaxy=galaxy(), likelihood={"kind": "student_t"})
     normal = fit(CONFIG, data(12), galaxy=galaxy())
     name = "dust.a_v"
     assert with_tails.converged
@@ -196,6 +200,7 @@ def test_outliers_pull_less_where_tails_are_heavy():
         ({"kind": "studentt"}, "unknown likelihood 'studentt'; did you mean 'student_t'"),
         ({"kind": "gaussian", "degrees_of_freedom": 3}, "degrees_of_freedom: expected null"),
         ({"kind": "logistic", "parameters": {"widht": 3}}, "unknown parameter 'widht'.*'width'"),
+        ({"kind": "wide"}, r"integral is 1, got 1\.772 for 'wide'"),
         ({"kind": "student_t", "covariance": {"between": "spaxels", "matrix": [[1]]}}, "expected kind gaussian"),
         ({"covariance": {"between": "spaxels", "matrix": [[1, 0], [0, 1]]}}, r"expected shape \(6, 6\)"),
         ({"covariance": {"between": "spaxels", "matrix": "none.npy"}}, r"a file of numpy .*none\.npy: No such file"),
@@ -207,6 +212,23 @@ def test_faults_are_told(likelihood, words):
         posterior_with(likelihood)
 
 
+def test_what_does_not_go_with_other_errors_is_refused():
+    student = {"kind": "student_t"}
+    with pytest.raises(ConfigError, match=r"likelihood.width: expected a parameter of the likelihood 'student_t'"):
+        posterior_with(student, {"likelihood.width": {"uniform": [0, 1]}})
+    with pytest.raises(ConfigError, match="sampler of chains, such as nuts, for errors distributed as 'student_t'"):
+        sample(CONFIG, data(), galaxy=galaxy(), likelihood=student, sampling={"method": "geovi"})
+    for likelihood, words in (
+        (student, r"likelihood\.kind: expected gaussian beside polynomial, got 'student_t'"),
+        (
+            {"covariance": "data"},
+            r"likelihood\.covariance: expected auto or null beside polynomial, got data; leave one of them out",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            load_config(CONFIG, overrides={"fit.polynomial.degree": 2, "fit.likelihood": likelihood})
+
+
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [
@@ -216,58 +238,15 @@ def test_faults_are_told(likelihood, words):
         ([[1, 0.5], [0.5, -2]], "a diagonal above 0, got -2 in row 1"),
         ([["1", "0"], ["0", "1"]], "which holds no real numbers but the type <U1"),
         (np.array([{}]), "which is damaged, or holds objects"),
+        ("a damaged header", "which is damaged, or holds objects"),
     ],
 )
 def test_what_is_no_covariance_is_refused(matrix, words, tmp_path):
-    np.save(tmp_path / "matrix.npy", matrix)
-    settings = covariance_section(tmp_path / "matrix.npy")
-    with pytest.raises(ConfigError, match=words):
-        make_correlation(settings, np.ones((1, 2, 3), bool))
-
-
-def test_a_covariance_with_a_damaged_header_is_refused(tmp_path):
     path = tmp_path / "matrix.npy"
-    np.save(path, np.eye(2))
-    content = path.read_bytes()
-    path.write_bytes(content[:40] + bytes(64) + content[104:])
-    settings = covariance_section(path)
-    with pytest.raises(ConfigError, match="which is damaged, or holds objects"):
-        make_correlation(settings, np.ones((1, 2, 3), bool))
-
-
-def test_a_density_of_ones_own_is_normalised():
-    class Wide(AbstractErrorDistribution):
-        kind: ClassVar = "wide"
-
-        def log_density(self, residual):
-            return -residual * residual
-
-    with pytest.raises(ConfigError, match=r"integral is 1, got 1\.772 for 'wide'"):
-        posterior_with({"kind": "wide"})
-    del Wide
-
-
-def test_parameters_of_another_likelihood_cannot_be_free():
-    with pytest.raises(ConfigError, match=r"likelihood.width: expected a parameter of the likelihood 'student_t'"):
-        posterior_with({"kind": "student_t"}, {"likelihood.width": {"uniform": [0, 1]}})
-
-
-def test_variational_samplers_are_refused():
-    with pytest.raises(ConfigError, match="sampler of chains, such as nuts, for errors distributed as 'student_t'"):
-        sample(CONFIG, data(), galaxy=galaxy(), likelihood={"kind": "student_t"}, sampling={"method": "geovi"})
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"likelihood.kind": "student_t"}, r"likelihood\.kind: expected gaussian beside polynomial, got 'student_t'"),
-        (
-            {"likelihood.covariance": "data"},
-            r"likelihood\.covariance: expected auto or null beside polynomial, got data; leave one of them out",
-        ),
-    ],
-)
-def test_polynomials_need_normal_errors_without_covariance(settings, words):
-    overrides = {"polynomial.degree": 2, **settings}
+    np.save(path, np.eye(2) if isinstance(matrix, str) else matrix)
+    if isinstance(matrix, str):
+        content = path.read_bytes()
+        path.write_bytes(content[:40] + bytes(64) + content[104:])
+    section = {"covariance": {"between": "spaxels", "matrix": str(path)}}
     with pytest.raises(ConfigError, match=words):
-        load_config(CONFIG, overrides={f"fit.{name}": value for name, value in overrides.items()})
+        make_correlation(fit_section(likelihood=section).likelihood.covariance, np.ones((1, 2, 3), bool))

@@ -79,21 +79,16 @@ def found():
 
 
 @pytest.mark.slow
-def test_other_cubes_are_those_of_other_draws():
-    posterior, (latent, cubes, _) = problem().posterior, found()
+def test_other_cubes_are_of_other_draws_and_offset_and_modes_are_the_mean_and_covariance_of_every_second_draw():
+    posterior, (latent, cubes, changed) = problem().posterior, found()
     third = eqx.tree_at(lambda p: p.forward.source.draws, posterior, draw_base(300, 0, 52, "sobol"))
     expected = np.asarray(model_of(third, latent)) * np.asarray(posterior.likelihood.inverse_sigma)
     np.testing.assert_allclose(cubes[2], expected, rtol=1e-4, atol=1e-4)
     assert len(cubes) == 10
-
-
-@pytest.mark.slow
-def test_offset_and_modes_are_the_mean_and_covariance_of_every_second_draw():
-    posterior, (latent, cubes, changed) = problem().posterior, found()
     error = changed.posterior.likelihood.model_error
     mean = cubes[::2].mean(axis=0)
-    own = np.asarray(model_of(posterior, latent)) * np.asarray(posterior.likelihood.inverse_sigma)
-    np.testing.assert_allclose(error.offset, mean - own, atol=1e-4 * np.abs(own).max())
+    model = np.asarray(model_of(posterior, latent)) * np.asarray(posterior.likelihood.inverse_sigma)
+    np.testing.assert_allclose(error.offset, mean - model, atol=1e-4 * np.abs(model).max())
     np.testing.assert_allclose(error.held_out, cubes[1::2] - mean, atol=1e-10)
     modes = np.asarray(error.modes).reshape(4, -1)
     np.testing.assert_allclose(modes @ modes.T, np.eye(4), atol=1e-8)
@@ -149,24 +144,16 @@ def test_noise_scale_is_as_well_known_as_without_noise_of_particles():
 
 
 @pytest.mark.slow
-def test_fit_without_the_setting_stays_as_it_is():
+def test_what_has_no_model_error_is_as_it_was_or_refused(monkeypatch):
     plain = dataclasses.replace(problem(), settings=fit_section(free=FREE))
     assert with_model_error(plain, jnp.zeros(5)) is plain
-
-
-@pytest.mark.slow
-def test_given_particles_have_no_other_draws():
     posterior = problem().posterior
     held = HeldSource(posterior.forward.source.galaxy({}))
-    posterior = eqx.tree_at(
+    of_given = eqx.tree_at(
         lambda p: p.forward.source, posterior, held, is_leaf=lambda leaf: leaf is posterior.forward.source
     )
     with pytest.raises(ConfigError, match="expected a synthetic galaxy"):
-        find_model_error(posterior, jnp.zeros(5), DRAWS)
-
-
-@pytest.mark.slow
-def test_memory_is_looked_at_before(monkeypatch):
+        find_model_error(of_given, jnp.zeros(5), DRAWS)
     monkeypatch.setattr("rubix_like.inference.posterior.model_error.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"model_error\.draws lower"):
-        find_model_error(problem().posterior, jnp.zeros(5), DRAWS)
+        find_model_error(posterior, jnp.zeros(5), DRAWS)

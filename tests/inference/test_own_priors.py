@@ -30,7 +30,7 @@ LATENT = np.linspace(-2.5, 2.5, 6)
 def of_docs():
     """The class of the documentation, word for word."""
     text = (Path(__file__).parents[2] / "docs" / "fitting.md").read_text(encoding="utf-8")
-    (code,) = (own for own in re.findall(r"```python\n(.*?)```", text, re.S) if "(AbstractQuantile)" in own)
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "(AbstractQuantile)" in block)
     names = {"rl": rl}
     exec(code, names)
     return names["Triangular"]
@@ -87,9 +87,9 @@ def test_the_numbers_of_a_prior_of_ones_own_are_its_fields(monkeypatch):
 
 
 @pytest.mark.slow(8)
-@pytest.mark.parametrize("case", ["of a configuration", "an instance"])
-def test_a_fit_takes_a_prior_of_ones_own(case):
-    result = rl.fit(CONFIG, data(), {NAME: PRIORS[case]()}, galaxy=few_stars(30, 0.1), starts=1, candidates=2)
+def test_a_fit_takes_a_prior_of_ones_own():
+    prior = PRIORS["an instance"]()
+    result = rl.fit(CONFIG, data(), {NAME: prior}, galaxy=few_stars(30, 0.1), starts=1, candidates=2)
     assert float(result.values[NAME]) == pytest.approx(1.8, abs=0.05)
     assert 0 < float(result.sigma[NAME]) < 0.05
 
@@ -102,11 +102,11 @@ OTHER = {"mixture": [{"weight": 0.2, "normal": [50, 8]}, {"weight": 0.8, "isotro
 def test_draws_and_other_numbers_compile_nothing_more(pair):
     """The halving of intervals is compiled for the first of them, with the numbers of the prior as arguments."""
     of_docs()
-    free, other = (free_of(("an.angle", own, (), "deg")) for own in pair)
+    free, other = (free_of(("an.angle", prior, (), "deg")) for prior in pair)
 
-    def there_and_back(own):
-        for latent in own.draw(0, 5):
-            np.testing.assert_allclose(own.latent(own.values(latent)), latent, atol=1e-7)
+    def there_and_back(priors):
+        for latent in priors.draw(0, 5):
+            np.testing.assert_allclose(priors.latent(priors.values(latent)), latent, atol=1e-7)
 
     there_and_back(free)
     with compiled() as names:

@@ -173,19 +173,14 @@ def shifts(
     shifted = lines(shifted)
     length = np.sqrt(np.maximum(np.sum(shifted**2, axis=1), np.finfo(float).tiny))
     along = np.maximum(lines(spectra) @ (shifted / length[:, None]).T, 0)
-    return _peaks(0.5 * along**2, shift)
-
-
-def _peaks(rise: Float[ndarray, "spaxel shift"], shift: Float[ndarray, " shift"]) -> tuple[ndarray, ndarray]:
-    """The place where each row is highest, by a parabola through three points, and its curvature^-1/2 there; none at an
-    end."""
+    rise = 0.5 * along**2
     top = np.clip(np.argmax(rise, axis=1), 1, len(shift) - 2)
     row, step = np.arange(len(rise)), shift[1] - shift[0]
-    before, middle, after = (rise[row, top + move] for move in (-1, 0, 1))
+    before, middle, after = (rise[row, top + move] for move in (-1, 0, 1))  # the peak of a parabola through them
     curvature = np.maximum(2 * middle - before - after, np.finfo(float).tiny)
     found = shift[top] + step * np.clip(0.5 * (after - before) / curvature, -1, 1)
-    inside = (middle >= before) & (middle >= after) & (middle > 0)
-    return found, np.where(inside, step / np.sqrt(curvature), np.inf)
+    is_inside = (middle >= before) & (middle >= after) & (middle > 0)
+    return found, np.where(is_inside, step / np.sqrt(curvature), np.inf)
 
 
 def turning(
@@ -424,9 +419,17 @@ def _values(
     centre = sketch.centre + _CENTRE_SCATTER * sketch.major * generator.standard_normal((count, 2))
     rotation = sketch.rotation * _UNSMEARED ** generator.random(count) / sine
     scale_length = scale_length_of(sketch, around) * 10 ** (_SIZE_SCATTER * generator.standard_normal(count))
+    by_light, turn = np.full(count, sketch.axis_angle), generator.random(count)
+    if np.isnan(sketch.receding_angle):  # both ends of the light's axis, with equal chances
+        angle = by_light + np.where(turn < 0.5, 180.0, 0.0)
+    else:
+        by_light += 180.0 * np.round((sketch.receding_angle - sketch.axis_angle) / 180.0)
+        angle = np.where(generator.random(count) < _BY_LIGHT, by_light, sketch.receding_angle)
+        angle += np.where(turn < _TWIN, 180.0, 0.0)
+    angle = angle + _ANGLE_SCATTER * generator.standard_normal(count)
     return {
         "inclination": np.abs(tilt),
-        "position_angle": _angles(sketch, generator, count),
+        "position_angle": angle,
         "centre": centre,
         "systemic": around.systemic + _SYSTEMIC_SCATTER * generator.standard_normal(count),
         "scale_length": scale_length,
@@ -452,20 +455,6 @@ def _variances(sketch: Sketch, around: Surroundings) -> tuple[float, float]:
     smallest = _THINNEST * max(around.psf_sigma, _THINNEST * sketch.major) ** 2
     long, short = (max(axis**2 - around.psf_sigma**2, smallest) for axis in (sketch.major, sketch.minor))
     return long, short
-
-
-def _angles(sketch: Sketch, generator: np.random.Generator, count: int) -> Float[ndarray, " count"]:
-    """Position angles: of the receding side, and of the light's axis on that side; both ends of the axis, with equal
-    chances, where it is not known which recedes."""
-    by_light = np.full(count, sketch.axis_angle)
-    turn = generator.random(count)
-    if np.isnan(sketch.receding_angle):
-        angle = by_light + np.where(turn < 0.5, 180.0, 0.0)
-    else:
-        by_light += 180.0 * np.round((sketch.receding_angle - sketch.axis_angle) / 180.0)
-        angle = np.where(generator.random(count) < _BY_LIGHT, by_light, sketch.receding_angle)
-        angle += np.where(turn < _TWIN, 180.0, 0.0)
-    return angle + _ANGLE_SCATTER * generator.standard_normal(count)
 
 
 def _turned(parameter: FreeParameter, angle: Float[ndarray, "count 1"]) -> Float[ndarray, "count 1"]:

@@ -54,11 +54,6 @@ class Node(NamedTuple):
     log_determinant: float
     response: Float[ndarray, " latent"]
 
-    @property
-    def log_density(self) -> float:
-        """ln of the latent's posterior density by Laplace's method, but for a constant."""
-        return -self.loss - 0.5 * self.log_determinant
-
     def followed_to(self, at: float) -> Float[ndarray, " latent"]:
         """About where the lowest loss is with the latent held elsewhere."""
         return self.latent + _capped(self.response * (at - self.at))
@@ -121,7 +116,6 @@ def node_at(
 
 
 def _slopes(normal: NormalEquations, index: int) -> _Slopes:
-    """The slopes, by the normal equations."""
     others = np.delete(np.arange(len(normal.gradient)), index)
     inner, cross = normal.matrix[np.ix_(others, others)], normal.matrix[others, index]
     gradient = normal.gradient[others]
@@ -271,29 +265,25 @@ class CellsSeen:
 def cells_near(
     posterior: SquaredLoss, best: Float[ndarray, " latent"], nodes: Mapping[int, Float[ndarray, " edge"]]
 ) -> dict[int, list[Cell]]:
-    """The cells near the best place along each value, in their order, its own among them; none where it is far from
-    the ends of its own. `nodes`: as of `library_nodes`."""
+    """The cells near the best place along each value, in their order, the one that holds it among them; none where it
+    is far from the ends of that. `nodes`: as of `library_nodes`."""
     if not nodes:
         return {}
-    normal = normal_at(posterior, best)
-    sigma = np.sqrt(np.diag(np.linalg.inv(normal.matrix)))
-    return {index: _neighbours(posterior, normal, index, edges, float(sigma[index])) for index, edges in nodes.items()}
-
-
-def _neighbours(
-    posterior: SquaredLoss, normal: NormalEquations, index: int, edges: Float[ndarray, " edge"], sigma: float
-) -> list[Cell]:
-    """The neighbouring cells of one value."""
-    best = float(normal.latent[index])
-    number = int(np.clip(np.searchsorted(edges, best) - 1, 0, len(edges) - 2))
-    low, high = float(edges[number]), float(edges[number + 1])
-    if min(best - low, high - best) > _REACH * sigma:
-        return []
-    margin = min(_WITHIN * (high - low), _NEAR * sigma)
-    at = float(np.clip(best, low + margin, high - margin))
-    begin = Cell(low, high, node_at(posterior, normal.latent, index, at, _SMALL_GAIN, normal))
-    sides = [list(_beyond(posterior, begin, index, edges, number, way)) for way in (-1, 1)]
-    return [*reversed(sides[0]), begin, *sides[1]]
+    normal, found = normal_at(posterior, best), dict[int, list[Cell]]()
+    variance = np.diag(np.linalg.inv(normal.matrix))
+    for index, edges in nodes.items():
+        at, sigma = float(normal.latent[index]), float(np.sqrt(variance[index]))
+        number = int(np.clip(np.searchsorted(edges, at) - 1, 0, len(edges) - 2))
+        low, high = float(edges[number]), float(edges[number + 1])
+        if min(at - low, high - at) > _REACH * sigma:
+            found[index] = []
+            continue
+        margin = min(_WITHIN * (high - low), _NEAR * sigma)
+        at = float(np.clip(at, low + margin, high - margin))
+        begin = Cell(low, high, node_at(posterior, normal.latent, index, at, _SMALL_GAIN, normal))
+        before, after = (list(_beyond(posterior, begin, index, edges, number, way)) for way in (-1, 1))
+        found[index] = [*reversed(before), begin, *after]
+    return found
 
 
 def _beyond(

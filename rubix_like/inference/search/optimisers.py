@@ -181,7 +181,6 @@ def _lbfgs() -> Any:
 
 @jax.jit
 def _gradient_step(optimiser: GradientDescent, posterior: SquaredLoss, state: State) -> State:
-    """Every running start a step further."""
     optax = import_optional("optax", _LBFGS)
 
     def stepped(posterior: SquaredLoss, start: State) -> State:
@@ -332,7 +331,10 @@ def _solve(
 
     def solve(state: State, loss: Array, verdict: _Verdict, new: NormalForm) -> State:
         form = jax.tree.map(lambda accepted, old: jnp.where(verdict.accept, accepted, old), new, state.memory.form)
-        unit = _units(form)
+        # what a damping by 1 is to be: halfway between that of the prior and that of the Jacobian's columns, either of
+        # which takes three times as many steps along a curved valley
+        squares = jnp.sum(form.factor**2, axis=0)
+        unit = jnp.where(squares > 0, _FIRST_DAMPING * squares, 1.0) ** 0.25
         factor = form.factor / unit[None, :]
         latent = jnp.where(verdict.accept, state.memory.trial, state.latent)
         step = _step(optimiser, verdict.step_size, _info(form.projected, factor, triangular=True))
@@ -344,16 +346,6 @@ def _solve(
         return _advanced(optimiser, state, loss, verdict, memory, form.gradient, form.excess)
 
     return chosen(state.status == int(Status.RUNNING), jax.vmap(solve)(state, loss, verdict, form), state)
-
-
-def _units(form: NormalForm) -> Latent:
-    """Square roots of what optimistix's damping by 1 is to be: halfway between that of the prior and the Jacobian's.
-
-    In units of the prior alone latents that are well determined would be damped least, in those of the Jacobian's
-    columns the others; either takes three times as many steps along a curved valley.
-    """
-    squares = jnp.sum(form.factor**2, axis=0)
-    return jnp.where(squares > 0, _FIRST_DAMPING * squares, 1.0) ** 0.25
 
 
 @jax.jit

@@ -206,8 +206,19 @@ def scaled(
     """
     likelihood = dataclasses.replace(posterior.likelihood, model_error=None)
     model = posterior.model(latent).astype(latent.dtype)
-    if STAR_MASS in posterior.free.names:
-        latent, factor = _best_masses(posterior, patches, latent, model)
+    free = posterior.free
+    if STAR_MASS in free.names:
+        weight = likelihood.inverse_sigma**2
+        square = jnp.sum(model * model * weight, axis=2)
+        best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(square > 0, square, 1.0)
+        factor = jnp.append(jnp.where(best > 0, best, 1.0).reshape(-1), 1.0)
+        prior, place = free.parameters[free.names.index(STAR_MASS)].prior, free.places[STAR_MASS]
+        old = latent[place]
+        new = prior.latent(prior.value(old) * factor[patches.spaxel])
+        outside = (~(jnp.abs(new) < _FARTHEST)).astype(jnp.int32)
+        kept = jax.ops.segment_max(outside, patches.spaxel, patches.count) > 0  # the prior has no such masses
+        latent = latent.at[place].set(jnp.where(kept[patches.spaxel], old, new))
+        factor = jnp.where(kept, 1.0, factor)
         model = model * factor[:-1].reshape(model.shape[:2])[:, :, None]
     residuals = dataclasses.replace(posterior, likelihood=likelihood).residuals_of(model, latent)
     square = jnp.sum(residuals.voxels**2, axis=2)
@@ -216,25 +227,6 @@ def scaled(
     prior = jax.ops.segment_sum(latent**2, patches.owner, patches.count)
     loss = 0.5 * (prior + jnp.append(square.reshape(-1), 0.0))
     return latent, jnp.where(jnp.isfinite(loss), loss, jnp.inf)
-
-
-def _best_masses(
-    posterior: Posterior, patches: Patches, latent: Float[Array, " latent"], model: Float[Array, "y x wave"]
-) -> tuple[Float[Array, " latent"], Float[Array, " patch"]]:
-    """Candidates with every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no
-    such."""
-    free, likelihood = posterior.free, posterior.likelihood
-    weight = likelihood.inverse_sigma**2
-    square = jnp.sum(model * model * weight, axis=2)
-    best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(square > 0, square, 1.0)
-    factor = jnp.append(jnp.where(best > 0, best, 1.0).reshape(-1), 1.0)
-    prior, place = free.parameters[free.names.index(STAR_MASS)].prior, free.places[STAR_MASS]
-    old = latent[place]
-    new = prior.latent(prior.value(old) * factor[patches.spaxel])
-    outside = (~(jnp.abs(new) < _FARTHEST)).astype(jnp.int32)
-    kept = jax.ops.segment_max(outside, patches.spaxel, patches.count) > 0
-    new = jnp.where(kept[patches.spaxel], old, new)
-    return latent.at[place].set(new), jnp.where(kept, 1.0, factor)
 
 
 _PSF = "instrument.psf.fwhm"
