@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,16 +12,14 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.sections.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, take_census
-from rubix_like.forward.resolved import Resolved, settle_deposit
+from rubix_like.forward.resolved import Resolved, resolve, settle_deposit
 from rubix_like.forward.tables import Plan
 from rubix_like.galaxy.alignment import align
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.validation import validate
-from rubix_like.inference.posterior.fit_model import STARS, AbstractParticleSource, HeldSource, Values
-from rubix_like.inference.posterior.model_settings import trees_of
+from rubix_like.inference.posterior.fit_model import AbstractParticleSource, HeldSource, Values
 from rubix_like.readers.galaxy_loading import load, smoothing_choice, with_deposit, with_neighbour_lengths
 from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
 from rubix_like.runtime.notes import Note
@@ -39,77 +36,48 @@ _UNREAD = (
 """Columns that alignment and maps read, and readers, but no simulation."""
 
 
-@dataclass(frozen=True, eq=False)
-class GivenGalaxies:
-    """Checked galaxies as host arrays without padding, what is known of a single one, and notes on them."""
-
-    found: list[Galaxy]
-    info: GalaxyInfo | None
-    notes: tuple[str, ...] = ()
-
-    def trees(self, parameters: Any, sight: Any) -> dict[str, Any]:
-        """The trees whose leaves the names of parameters are: stars where there is one galaxy alone."""
-        if len(self.found) == 1:
-            return trees_of(HeldSource(self.found[0]), parameters, sight)
-        return {"": parameters}
-
-    def check_free(self, settings: FitSettings) -> None:
-        """Raise ConfigError for free parameters of stars of several galaxies."""
-        if len(self.found) > 1 and (of_stars := [name for name in settings.free if name.startswith(STARS)]):
-            raise ConfigError(
-                f"fit.free.{of_stars[0]}: expected one galaxy for parameters of its stars, got {len(self.found)}; "
-                f"leave it out"
-            )
-
-    @property
-    def fastest(self) -> HeldSource:
-        """The galaxy with the fastest star."""
-        found = max(self.found, key=lambda galaxy: np.linalg.norm(galaxy.stars.velocity, axis=1).max())
-        return HeldSource(jax.tree.map(jnp.asarray, found))
-
-    def counted(self, config: RunConfig, resolved: Resolved) -> tuple[Census, ndarray | None]:
-        """The joint census, and the rotation of each galaxy (None: they are not aligned)."""
-        censuses = [take_census(config, resolved, [galaxy]) for galaxy in self.found]
-        census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
-        by, radius = config.resolved_align, config.observation.align_radius
-        if by == "none":
-            return census, None
-        return census, np.stack([align(by, radius, alone.sample).rotation for alone in censuses])
-
-
 def load_given(
-    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
-) -> tuple[GivenGalaxies, RunConfig, Resolved]:
-    """The galaxies with smoothing lengths where stars are smoothed, and both with the deposit that `auto` stands for:
-    for all galaxies that of the first."""
-    found, info = _loaded(config, resolved, galaxies, report)
+    config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Report
+) -> tuple[list[Galaxy], GalaxyInfo | None, tuple[str, ...], RunConfig, Resolved]:
+    """Checked galaxies as host arrays without padding, what is known of a single one, notes, and the run.
+
+    Where stars are smoothed, each galaxy has smoothing lengths. The run has the deposit that `auto` stands for: for all
+    galaxies that of the first.
+    """
+    resolved, info = resolve(config), None
+    if galaxies is not None:
+        found = [_bare(validate(galaxy)) for galaxy in galaxies]
+    else:
+        files = () if config.simulate is None else config.simulate.galaxies or ()
+        configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
+        if configs[0].galaxy is None:
+            raise ConfigError(
+                "galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none"
+            )
+        loaded = [load(configs[0], report, resolved.library)]
+        deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
+        others = [load_config(other, overrides={"engine.deposit": deposit}) for other in configs[1:]]
+        loaded += [load(other, report, resolved.library) for other in others]
+        found, info = [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
     first = take_census(config, resolved, found[:1])
     config, resolved = settle_deposit(config, resolved, first.crowding, first.all_lengths.n_lacking)
     found, notes = _with_lengths(config, found)
-    return GivenGalaxies(found, info, notes), config, resolved
+    return found, info, notes, config, resolved
 
 
-def _loaded(
-    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
-) -> tuple[list[Galaxy], GalaxyInfo | None]:
-    """The galaxies, checked, as host arrays without padding; `engine.deposit: auto` is for all what it is for the
-    first."""
-    if galaxies is not None:
-        return [_bare(validate(galaxy)) for galaxy in galaxies], None
-    files = () if config.simulate is None else config.simulate.galaxies or ()
-    configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
-    if configs[0].galaxy is None:
-        raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
-    loaded = [load(configs[0], report, resolved.library)]
-    deposit = with_deposit(configs[0], loaded[0][0].stars).engine.deposit
-    others = [load_config(other, overrides={"engine.deposit": deposit}) for other in configs[1:]]
-    loaded += [load(other, report, resolved.library) for other in others]
-    return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
+def joint_census(
+    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy]
+) -> tuple[Census, Float[ndarray, "galaxy 3 3"] | None]:
+    """The census of all galaxies, and the rotation of each (None: they are not aligned)."""
+    censuses = [take_census(config, resolved, [galaxy]) for galaxy in galaxies]
+    census = dataclasses.replace(functools.reduce(Census.joined, censuses), sample=censuses[0].sample)
+    by, radius = config.resolved_align, config.observation.align_radius
+    if by == "none":
+        return census, None
+    return census, np.stack([align(by, radius, alone.sample).rotation for alone in censuses])
 
 
 def _bare(galaxy: Galaxy) -> Galaxy:
-    """Host arrays of the particles alone."""
-
     def real(particles: Any) -> Any:
         if particles is None or not len(particles.position):
             return None
@@ -127,9 +95,9 @@ def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy],
     if config.engine.deposit != "smoothed" or choice == "file" or not any(makes):
         return found, ()
     pairs = zip(found, makes, strict=True)
-    made = [_bare(with_neighbour_lengths(galaxy, number)) if new else galaxy for galaxy, new in pairs]
+    lengthened = [_bare(with_neighbour_lengths(galaxy, number)) if new else galaxy for galaxy, new in pairs]
     note = f"smoothing lengths of the stars of {sum(makes)} of {counted(len(found), 'galaxy', 'galaxies')} are made"
-    return made, (Note("galaxy.smoothing_length", f"{note}: the distance to neighbour {number}"),)
+    return lengthened, (Note("galaxy.smoothing_length", f"{note}: the distance to neighbour {number}"),)
 
 
 def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
@@ -189,10 +157,10 @@ class GalaxiesInTurn(AbstractParticleSource):
 
     @classmethod
     def of(
-        cls, given: "GivenGalaxies", rotations: ndarray | None, plan: Plan, *, with_gas: bool
+        cls, given: list[Galaxy], rotations: ndarray | None, plan: Plan, *, with_gas: bool
     ) -> "tuple[GalaxiesInTurn, tuple[str, ...]]":
         """Galaxies with the columns that simulations read, and notes on those that are left out."""
-        found, left_out = _without_unread(given.found, plan)
+        found, left_out = _without_unread(given, plan)
         return cls(stack_galaxies(found, with_gas=with_gas), rotations), left_out
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import ArrayLike, Bool, Float
 from numpy import ndarray
 from scipy.special import chdtri
 
@@ -45,7 +45,7 @@ from rubix_like.inference.data_sets import (
     nuisances_of,
     sky_templates,
 )
-from rubix_like.inference.given_galaxies import GalaxiesInTurn, load_given
+from rubix_like.inference.given_galaxies import GalaxiesInTurn, joint_census, load_given
 from rubix_like.inference.likelihoods.kinds import (
     JointErrors,
     make_correlation,
@@ -54,16 +54,18 @@ from rubix_like.inference.likelihoods.kinds import (
     with_covariance_of_data,
 )
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, check_residuals
-from rubix_like.inference.populations.populations import mixtures_of, stars_of
+from rubix_like.inference.populations.populations import mixtures_of, solved_stars
 from rubix_like.inference.posterior.fit_model import (
     LIKELIHOOD,
     NOISE_SCALE,
+    STARS,
     V_LOS,
     AbstractForward,
     AbstractParticleSource,
     ComponentsSource,
     Forward,
     Free,
+    HeldSource,
     SyntheticSource,
     line_of_sight,
     read_prior,
@@ -83,7 +85,6 @@ from rubix_like.inference.posterior.model_settings import (
     notes_on_run,
     planned,
     settled,
-    sight_of,
     source_of,
     trees_of,
     without_noise,
@@ -198,7 +199,9 @@ def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sa
     sets, source, pipelines, of_ages = _planned(request, data, galaxy, first, errors, report)
     source = without_unread_gas(source, pipelines[first], settings)
     skies = [sky_templates(data_set.name, data_set.data.settings, data_set.observed) for data_set in sets]
-    trees = trees_of(source, pipelines[first].parameters, sight_of(source, pipelines[first])) | errors
+    parameters, is_held = pipelines[first].parameters, isinstance(source, HeldSource)
+    sight = line_of_sight(pipelines[first].tables, parameters) if is_held else None
+    trees = trees_of(source, parameters, sight) | errors
     for data_set, pipeline, sky in zip(sets, pipelines, skies, strict=True):
         trees |= leaves_of(data_set.name, data_set.data.settings, pipeline.parameters, sky)
     priors, declared = nuisances_of(sections)
@@ -293,8 +296,6 @@ def _forward(
 
 
 def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
-    """Raise ConfigError unless the instrument of spectra of fibres has the same ones at the same places, at every
-    wavelength that is fitted."""
     places = prepared.data.places
     if places is None:
         return
@@ -386,21 +387,20 @@ def _particles(
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of all sets: of smooth components as many points as the sharpest set needs."""
     config = sets[0].config
-    made, info = source_of(config, library, galaxy, report)
+    source, info = source_of(config, library, galaxy, report)
     if len(sets) == 1 and not sets[0].name:
-        return made, info
-    components = made.base.components if isinstance(made, ComponentsSource) else ()
-    if any(stars_of(component) is not None for component in components):
+        return source, info
+    if isinstance(source, ComponentsSource) and solved_stars(source.base):
         raise ConfigError(
             "fit.data: expected one cube for a population of the kind free_form, which is solved for, got several data "
             "sets; take another kind of population, or fit one cube"
         )
     reader = config.galaxy
-    if galaxy is None and isinstance(made, ComponentsSource) and isinstance(reader, ComponentsReader):
-        counts = [point_numbers(reader, made.base, prepared.config) for prepared in sets]
+    if galaxy is None and isinstance(source, ComponentsSource) and isinstance(reader, ComponentsReader):
+        counts = [point_numbers(reader, source.base, prepared.config) for prepared in sets]
         numbers = tuple(max(column) for column in zip(*counts, strict=True))
-        made = ComponentsSource(made.base, made.base.points(numbers), numbers)
-    return made, info
+        source = ComponentsSource(source.base, source.base.points(numbers), numbers)
+    return source, info
 
 
 def _joint_likelihood(
@@ -453,8 +453,8 @@ def _correlated(
         covariance, place = prepared.data.settings.covariance, f"{prepared.data.place}.covariance"
     if isinstance(covariance, CovarianceSettings):
         with prepared.data.naming(".covariance"):
-            made = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
-        return dataclasses.replace(likelihood, errors=made), ()
+            correlation = make_correlation(covariance, np.asarray(likelihood.inverse_sigma) > 0)
+        return dataclasses.replace(likelihood, errors=correlation), ()
     others = {
         f"fit.likelihood.kind: {section.kind}": errors is not None,
         "fit.polynomial": settings.polynomial is not None,
@@ -710,16 +710,27 @@ def _of_synthetic(run: RunConfig, settings: FitSettings, report: Report) -> _Par
 
 def _of_given(run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report) -> _Particles:
     """The pipeline for given galaxies, planned by their joint census, and the rest as `_of_synthetic` gives it."""
-    given, run, resolved = load_given(run, resolve(run), galaxies, report)
-    given.check_free(settings)
-    free = read_free(settings, given.trees(Parameters.build(run, run.engine.precision), None), None)
-    fastest = given.fastest if free.has(*_FAST) else None
+    given, info, notes, run, resolved = load_given(run, galaxies, report)
+    of_stars = [name for name in settings.free if name.startswith(STARS)]
+    if len(given) > 1 and of_stars:
+        raise ConfigError(
+            f"fit.free.{of_stars[0]}: expected one galaxy for parameters of its stars, got {len(given)}; leave it out"
+        )
+
+    def trees(parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
+        return {"": parameters} if len(given) > 1 else trees_of(HeldSource(given[0]), parameters, sight)
+
+    free = read_free(settings, trees(Parameters.build(run, run.engine.precision), None), None)
+    fastest = None
+    if free.has(*_FAST):
+        galaxy = max(given, key=lambda galaxy: np.linalg.norm(galaxy.stars.velocity, axis=1).max())
+        fastest = HeldSource(jax.tree.map(jnp.asarray, galaxy))
     run, resolved = settled(run, resolved, settings, free, fastest, _WIDENED)
-    census, rotations = given.counted(run, resolved)
-    pipeline = Pipeline.from_config(run, info=given.info, census=census, resolved=resolved)
+    census, rotations = joint_census(run, resolved, given)
+    pipeline = Pipeline.from_config(run, info=info, census=census, resolved=resolved)
     source, left_out = GalaxiesInTurn.of(given, rotations, pipeline.plan, with_gas=pipeline.tables.reads_gas)
-    trees = given.trees(pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
-    return pipeline, source, trees, (*given.notes, *left_out, *age_notes(free, run))
+    sight = line_of_sight(pipeline.tables, pipeline.parameters)
+    return pipeline, source, trees(pipeline.parameters, sight), (*notes, *left_out, *age_notes(free, run))
 
 
 def _with_fastest(source: SyntheticSource) -> SyntheticSource:

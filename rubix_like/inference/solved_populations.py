@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
-from rubix_like.inference.populations.populations import Populations, stars_of
+from rubix_like.inference.populations.populations import Populations, solved_stars
 from rubix_like.inference.populations.weight_draws import (
     Neighbours,
     Reduced,
@@ -102,9 +102,7 @@ def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Population
     best, ends = mixtures.parts(solved.weights), np.cumsum([len(table) for table in mixtures.coefficients])
     drawn = np.split(_drawn_weights(mixtures, base, solved), ends[:-1], axis=1)
     found = {}
-    for place, number in enumerate(mixtures.solved):
-        stars = stars_of(base.components[number])
-        assert stars is not None
+    for place, (number, stars) in enumerate(solved_stars(base).items()):
         shape = len(stars.metallicities), len(stars.log_ages)
         mass = float(np.asarray(base.components[number].mass))
         found[base.names[number]] = Populations(
@@ -128,8 +126,7 @@ def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
 
 def _held(base: SmoothGalaxy) -> tuple[bool, ...]:
     """Whether the strength of the smoothness prior is given, of each component that is solved for."""
-    every = map(stars_of, base.components)
-    return tuple(stars.smoothness is not None for stars in every if stars is not None)
+    return tuple(stars.smoothness is not None for stars in solved_stars(base).values())
 
 
 def _light(mixtures: Mixtures, place: int) -> ndarray:
@@ -145,10 +142,9 @@ def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> nd
         design, target = Reduced(*map(jnp.asarray, arrays)).stacked(jnp.asarray(rows, jnp.float64))
         problem = Reduced(design, target, jnp.zeros((0, len(first))))
         found = []
-        for place, (number, is_held) in enumerate(zip(mixtures.solved, _held(base), strict=True)):
-            stars, light = stars_of(base.components[number]), _light(mixtures, place)
-            assert stars is not None
-            axes = np.log10(stars.metallicities), np.array(stars.log_ages)
+        for place, stars in enumerate(solved_stars(base).values()):
+            light, axes = _light(mixtures, place), (np.log10(stars.metallicities), np.array(stars.log_ages))
+            is_held = stars.smoothness is not None
             found.append(without_pairs(len(light)) if is_held else neighbours_of(*axes, light))
         neighbours, key = jax.tree.map(jnp.asarray, neighbours_together(found)), jax.random.key(_SEED)
         return np.asarray(_drawn_by_ratios(problem, jnp.asarray(first), neighbours, key))

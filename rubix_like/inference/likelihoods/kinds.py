@@ -86,8 +86,21 @@ def make_correlation(settings: CovarianceSettings, used: Bool[ndarray, "y x wave
             f"{place}: expected shape ({size}, {size}), one row for each of the {settings.between} that are read (up "
             f"to the ends of fit.windows, y before x before wavelength), got {matrix.shape}"
         )
-    _check_matrix(matrix, place)
-    diagonal = np.diag(matrix)
+    finite, diagonal = np.isfinite(matrix), np.diag(matrix)
+    if not finite.all():
+        (row, column), *_ = np.argwhere(~finite)
+        raise ConfigError(
+            f"{place}: expected finite numbers, got {matrix[row, column]:g} in row {row}, column {column} (from 0); "
+            f"leave voxels without a variance out of the data, and give them a diagonal of 1 here"
+        )
+    if not np.allclose(matrix, matrix.T, rtol=1e-6):
+        largest = np.abs(matrix - matrix.T).max()
+        raise ConfigError(
+            f"{place}: expected a symmetric matrix, got halves that differ by up to {largest:.3g}; use (C + C.T) / 2"
+        )
+    if not (diagonal > 0).all():
+        row = int(np.argmin(diagonal))
+        raise ConfigError(f"{place}: expected a diagonal above 0, got {diagonal[row]:g} in row {row} (from 0)")
     matrix = matrix / np.sqrt(np.outer(diagonal, diagonal))
     if not np.min(np.linalg.eigvalsh(matrix)) > 0:
         raise ConfigError(f"{place}: expected a positive definite matrix, got none; add a little to its diagonal")
@@ -108,26 +121,6 @@ def make_correlation(settings: CovarianceSettings, used: Bool[ndarray, "y x wave
     pattern = pattern.reshape(-1).astype(np.int32)
     log_determinant = jnp.asarray(2 * np.sum(log_root[pattern]))
     return Correlation(jnp.asarray(inverse), jnp.asarray(pattern), log_determinant, settings.between)
-
-
-def _check_matrix(matrix: Float[ndarray, "voxel voxel"], place: str) -> None:
-    """Raise ConfigError for what cannot be a covariance: numbers that are not finite, halves that differ, variances
-    that are not above 0."""
-    finite, diagonal = np.isfinite(matrix), np.diag(matrix)
-    if not finite.all():
-        (row, column), *_ = np.argwhere(~finite)
-        raise ConfigError(
-            f"{place}: expected finite numbers, got {matrix[row, column]:g} in row {row}, column {column} (from 0); "
-            f"leave voxels without a variance out of the data, and give them a diagonal of 1 here"
-        )
-    if not np.allclose(matrix, matrix.T, rtol=1e-6):
-        largest = np.abs(matrix - matrix.T).max()
-        raise ConfigError(
-            f"{place}: expected a symmetric matrix, got halves that differ by up to {largest:.3g}; use (C + C.T) / 2"
-        )
-    if not (diagonal > 0).all():
-        row = int(np.argmin(diagonal))
-        raise ConfigError(f"{place}: expected a diagonal above 0, got {diagonal[row]:g} in row {row} (from 0)")
 
 
 def _load(path: Path, place: str) -> ndarray:
@@ -238,7 +231,11 @@ def make_data_covariance(
     most = int(used.any(axis=2).sum())
     if most > MOST_SPAXELS:
         raise ConfigError(f"expected at most {MOST_SPAXELS} spaxels with data, got {most}; {_BIN_OR_CUT}")
-    rows = used.reshape(-1, used.shape[2]) & _known(correlations, used)[:, None]
+    paired, seen = np.zeros(used[:, :, 0].size, bool), used.any(axis=2).reshape(-1)
+    paired[np.asarray(correlations.first)] = paired[np.asarray(correlations.second)] = True
+    rows = used.reshape(-1, used.shape[2])
+    if 2 * paired[seen].sum() > seen.sum():  # else the file gives almost none, and spaxels are taken as independent
+        rows = rows & paired[:, None]
     chosen, dependent = np.zeros_like(rows), np.zeros_like(rows)
     parts, log_determinant, size = list[CorrelatedBins](), 0.0, 0.0
     for part in _parts(np.asarray(correlations.wavelength), wavelength, rows):
@@ -256,14 +253,6 @@ def make_data_covariance(
         raise ConfigError(f"expected spaxels with data in neighbouring bins, got masks without any; {_BIN_OR_CUT}")
     errors = DataCovariance(parts=tuple(parts), log_determinant=jnp.asarray(log_determinant))
     return ChosenSpaxels(errors, chosen.reshape(used.shape), (dependent & ~chosen).reshape(used.shape), used)
-
-
-def _known(correlations: SpaxelCorrelations, used: Bool[ndarray, "y x wave"]) -> Bool[ndarray, " spaxel"]:
-    """Spaxels with a pair; all where most spaxels with data have none."""
-    paired = np.zeros(used.shape[0] * used.shape[1], bool)
-    paired[np.asarray(correlations.first)] = paired[np.asarray(correlations.second)] = True
-    seen = used.any(axis=2).reshape(-1)
-    return paired if 2 * paired[seen].sum() > seen.sum() else np.ones_like(paired)
 
 
 def _factor(matrix: Float[ndarray, "spaxel spaxel"]) -> tuple[Float[ndarray, "kept kept"], Int[ndarray, " kept"]]:
@@ -438,7 +427,6 @@ def notes_on_errors(errors: AbstractErrors | None) -> tuple[str, ...]:
 
 
 def _below(kind: type) -> Iterator[Any]:
-    """Classes derived from one, and from these, that have a kind of their own."""
     for subclass in kind.__subclasses__():
         if getattr(subclass, "kind", ""):
             yield subclass

@@ -21,7 +21,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.galaxy.components.populations import FreeFormStars, SingleStars
 from rubix_like.galaxy.components.rotation import FromHeight
-from rubix_like.galaxy.components.smooth import SmoothComponent, SmoothGalaxy
+from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.populations.mixtures import Mixtures, star_painter
 from rubix_like.inference.populations.weight_draws import smoothness_rows
@@ -163,15 +163,16 @@ _FIRST_STRENGTH = 1.0
 """Of the first search, for weights in units of their mean."""
 
 
-def solved_numbers(galaxy: SmoothGalaxy) -> tuple[int, ...]:
-    """Which components have populations that a fit solves for."""
-    return tuple(number for number, component in enumerate(galaxy.components) if stars_of(component) is not None)
+def solved_stars(galaxy: SmoothGalaxy) -> dict[int, FreeFormStars]:
+    """The free-form populations that a fit solves for, by the number of their component."""
+    populations = enumerate(component.population for component in galaxy.components)
+    return {number: stars for number, stars in populations if isinstance(stars, FreeFormStars) and stars.is_solved}
 
 
 def without_spread_ages(galaxy: SmoothGalaxy) -> SmoothGalaxy:
     """The galaxy to choose quadrature points for: those that are solved for shine alike everywhere."""
     alike, components = SingleStars(jnp.asarray(9.5), jnp.asarray(0.02), jnp.zeros(())), list(galaxy.components)
-    for number in solved_numbers(galaxy):
+    for number in solved_stars(galaxy):
         components[number] = dataclasses.replace(components[number], population=alike)
     return SmoothGalaxy(tuple(components), galaxy.names)
 
@@ -183,7 +184,7 @@ def method_for_mixtures(reader: object, galaxy: SmoothGalaxy | None, method: str
     """
     if galaxy is None and isinstance(reader, ComponentsReader):
         galaxy = reader.build()
-    if galaxy is None or not solved_numbers(galaxy):
+    if galaxy is None or not solved_stars(galaxy):
         return method
     if method == "direct":
         raise ConfigError(
@@ -203,15 +204,13 @@ def mixtures_of(
 
     Raises ConfigError for settings that do not go with it.
     """
-    solved = solved_numbers(base)
+    solved = solved_stars(base)
     if not solved:
         return None
-    _check(base, solved, pipeline, settings)
+    _check_solvable(base, tuple(solved), pipeline, settings)
     painter = star_painter(pipeline.tables)
     coefficients, rows, strength, of_row = [], [], [], []
-    for place, number in enumerate(solved):
-        stars = stars_of(base.components[number])
-        assert stars is not None
+    for place, stars in enumerate(solved.values()):
         coefficients.append(_coefficients(painter, stars))
         axes = np.log10(stars.metallicities), np.array(stars.log_ages)
         rows.append(len(coefficients[-1]) * smoothness_rows(*axes, coefficients[-1][:, 0]))
@@ -224,7 +223,7 @@ def mixtures_of(
         flux=flux,
         inverse_sigma=inverse_sigma,
         of_row=tuple(of_row),
-        solved=solved,
+        solved=tuple(solved),
         others=tuple(number for number in range(len(base.components)) if number not in solved),
     )
 
@@ -242,9 +241,9 @@ def _coefficients(painter: BasisPainter, stars: FreeFormStars) -> Float[np.ndarr
 def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) -> SmoothGalaxy:
     """The components whose free-form populations and masses are those that were found."""
     components = list(galaxy.components)
-    for number, name in enumerate(galaxy.names):
-        stars = stars_of(components[number])
-        if stars is not None and name in found:
+    for number, stars in solved_stars(galaxy).items():
+        name = galaxy.names[number]
+        if name in found:
             mass, dtype = found[name].mass[0], np.asarray(components[number].mass).dtype
             population = dataclasses.replace(stars, weights=np.asarray(mass / mass.sum(), dtype).reshape(-1))
             changed = {"population": population, "mass": np.asarray(mass.sum(), dtype)}
@@ -252,14 +251,7 @@ def with_solved_weights(galaxy: SmoothGalaxy, found: Mapping[str, Populations]) 
     return SmoothGalaxy(tuple(components), galaxy.names)
 
 
-def stars_of(component: SmoothComponent) -> FreeFormStars | None:
-    """The free-form population of a component that is solved for."""
-    population = component.population
-    return population if isinstance(population, FreeFormStars) and population.is_solved else None
-
-
-def _check(base: SmoothGalaxy, solved: tuple[int, ...], pipeline: Pipeline, settings: FitSettings) -> None:
-    """Raise ConfigError for what does not go with weights that are solved for."""
+def _check_solvable(base: SmoothGalaxy, solved: tuple[int, ...], pipeline: Pipeline, settings: FitSettings) -> None:
     what = "for a free-form population that a fit solves for"
     remedy = "give the population's weights, or leave this out"
     if pipeline.plan.sources != (STAR_SOURCE,):

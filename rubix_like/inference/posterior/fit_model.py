@@ -38,11 +38,11 @@ from rubix_like.inference.populations.mixtures import Mixtures, Solved, with_one
 from rubix_like.inference.posterior.priors import (
     CENTRES,
     PURE,
+    WEIGHT,
     AbstractPrior,
     Isotropic,
     Mixture,
     as_float,
-    checked_parts,
     find_kind,
     section_of,
     text_of,
@@ -303,9 +303,17 @@ def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, values: Any) ->
     except ConfigError as error:
         raise ConfigError(f"fit.free.{name}: {error}") from error
     if prior_type is Mixture:
-        parts = checked_parts(name, numbers)
-        weights = tuple(_number(place, weight, "weight", unit, None) for weight, _ in parts)
-        return Mixture(weights, tuple(_parse_prior(name, part, unit, values) for _, part in parts))
+        weights, parts = list[Any](), list[AbstractPrior]()
+        for part in numbers:
+            rest = {key: value for key, value in part.items() if key != WEIGHT} if isinstance(part, Mapping) else {}
+            if len(rest) != 1 or WEIGHT not in part:
+                raise ConfigError(
+                    f"fit.free.{name}: mixture: expected parts with a weight and a prior each, e.g. [{{weight: 0.7, "
+                    f"normal: [30 deg, 5 deg]}}, {{weight: 0.3, normal: [50 deg, 9 deg]}}], got {part!r}"
+                )
+            weights.append(_number(place, part[WEIGHT], WEIGHT, unit, None))
+            parts.append(_parse_prior(name, rest, unit, values))
+        return Mixture(tuple(weights), tuple(parts))
     if prior_type is Isotropic and unit != "deg":
         raise ConfigError(
             f"fit.free.{name}: expected an angle with the prior 'isotropic', which is flat in its cosine, got a "

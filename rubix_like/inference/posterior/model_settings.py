@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import ArrayLike
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.parameters import Declaration
@@ -43,7 +43,6 @@ from rubix_like.inference.posterior.fit_model import (
     HeldSource,
     ModelSource,
     SyntheticSource,
-    line_of_sight,
     read_prior,
     shown,
 )
@@ -300,11 +299,6 @@ def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: Arra
         v_los = velocity @ (np.zeros(3) if sight is None else np.asarray(sight))
         return {STARS: source.held.stars, V_LOS: v_los, "": parameters}
     raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
-
-
-def sight_of(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
-    """The line of sight on the axes of a given galaxy; those of a synthetic one are not asked for it."""
-    return line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
 
 
 def model_declarations(source: AbstractParticleSource) -> dict[str, Declaration]:

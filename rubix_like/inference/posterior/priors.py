@@ -253,7 +253,6 @@ class Isotropic(AbstractPrior):
 
 
 def _half_squares(functions: Any, angle: Values) -> tuple[Values, Values]:
-    """sin^2 and cos^2 of half an angle in deg."""
     half = angle / _HALF_ANGLE
     return functions.sin(half) ** 2, functions.cos(half) ** 2
 
@@ -542,18 +541,4 @@ def as_sections(place: str, priors: Priors) -> dict[str, Mapping[str, Any]]:
             raise
         except ValueError as error:
             raise ConfigError(f"{place}.{name}: {error}") from error
-    return found
-
-
-def checked_parts(name: str, numbers: Any) -> list[tuple[Any, Mapping[str, Any]]]:
-    """Weight and prior of each part of a mixture in a configuration; raises ConfigError for anything else."""
-    found = []
-    for part in numbers:
-        rest = {key: value for key, value in part.items() if key != WEIGHT} if isinstance(part, Mapping) else {}
-        if len(rest) != 1 or WEIGHT not in part:
-            raise ConfigError(
-                f"fit.free.{name}: {MIXTURE}: expected parts with a weight and a prior each, e.g. [{{weight: 0.7, "
-                f"normal: [30 deg, 5 deg]}}, {{weight: 0.3, normal: [50 deg, 9 deg]}}], got {part!r}"
-            )
-        found.append((part[WEIGHT], rest))
     return found

@@ -520,7 +520,6 @@ def reviewed(
 
 
 def _verdict(found: SearchState, start: int, free: Free, fall: float) -> Status:
-    """The verdict on a start that is running."""
     loss = found.loss[start]
     others = np.where(found.failed | (np.arange(len(found.loss)) == start), np.inf, found.loss)
     behind = float(loss - np.min(others))
@@ -552,7 +551,6 @@ def _creeps(found: SearchState, start: int, behind: float, fall: float, *, has_o
 
 
 def _gain(found: SearchState, start: int, steps: int) -> float:
-    """The fall of a start's loss in its last steps; infinite where it has not made as many."""
     last = int(found.n_step[start]) - 1
     if last < steps:
         return np.inf
