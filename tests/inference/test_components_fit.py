@@ -309,11 +309,16 @@ SECTIONS_OF_COMPONENTS = [
     },
     {
         "light": TRUNCATED,
+        "rotation": HALO | {"halo": "nfw"},
         "dispersion": {"profile": "exponential", "central": "80 km/s", "scale_length": "0.1 kpc"},
         "population": {"history": "continuity", "edges": [6, 8, 9, 10], "log_ratios": [0.1, -0.2], **SEEN},
     },
-    {"dispersion": {"profile": "from_height"}, "height": {"profile": "sech2", "scale_height": "0.3 kpc"}},
-    *({"rotation": HALO | {"halo": halo}, "dispersion": "90 km/s"} for halo in ("nfw", "burkert", "isothermal")),
+    {
+        "rotation": HALO | {"halo": "burkert"},
+        "dispersion": {"profile": "from_height"},
+        "height": {"profile": "sech2", "scale_height": "0.3 kpc"},
+    },
+    {"rotation": HALO | {"halo": "isothermal"}, "dispersion": "90 km/s"},
 ]
 
 
