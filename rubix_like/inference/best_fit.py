@@ -20,7 +20,6 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.checks.misfit import (
-    ResidualStatistics,
     halves_of,
     measure_misfit,
     measure_misfit_roughly,
@@ -247,7 +246,18 @@ def describe_best(
     quality = quality_of(problem, evaluated, float(np.sum(followed**2)))
     every = _places(problem, np.asarray(evaluated.flux))
     place = every if problem.sets else every[""]
-    residue = _residue(problem, latent, evaluated, quality, followed, place)
+    likelihood, sets = posterior.likelihood, problem.sets
+    light = np.asarray(evaluated.flux) * np.asarray(likelihood.inverse_sigma)
+    tests = functools.partial(sums_of_sets, sets) if sets else None
+    if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
+        adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, light.dtype)
+        residue = measure_misfit_roughly(posterior, latent, light, adjusted, tests)
+    elif sets:
+        locate = functools.partial(regions_of_sets, sets, light=light, places=every)
+        residue = measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests, locate=locate)
+    else:
+        locate = functools.partial(regions_of_cube, light=light, field=every[""])
+        residue = measure_misfit(posterior, latent, light, halves_of(light), followed=followed, locate=locate)
     known = residue.information
     approximation = laplace(posterior, latent) if known is None else laplace_from(posterior, latent, known)
     approximation, notes = over_cells(posterior, approximation, cells)
@@ -288,26 +298,3 @@ def _places(problem: Problem, flux: Float[ndarray, "y x wave"]) -> dict[str, Dat
         place, wavelength = known.reshape(*frame.footprint.shape, 2), np.asarray(frame.bins.wavelength)
         found[data_set.name] = data_places(data_set.unpacked(flux), place, wavelength)
     return found
-
-
-def _residue(
-    problem: Problem,
-    latent: Float[ndarray, " latent"],
-    found: Evaluated,
-    quality: Quality,
-    followed: Float[ndarray, "vector y x wave"],
-    place: DataPlaces | dict[str, DataPlaces],
-) -> ResidualStatistics:
-    """`followed`: of weights that are solved for."""
-    posterior, sets = problem.posterior, problem.sets
-    likelihood = posterior.likelihood
-    light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
-    tests = functools.partial(sums_of_sets, sets) if sets else None
-    if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        adjusted = np.asarray(quality.n_voxel - quality.degrees_of_freedom, light.dtype)
-        return measure_misfit_roughly(posterior, latent, light, adjusted, tests)
-    if isinstance(place, dict):
-        locate = functools.partial(regions_of_sets, sets, light=light, places=place)
-        return measure_misfit(posterior, latent, light, splits_of_sets(sets, light), tests, locate=locate)
-    locate = functools.partial(regions_of_cube, light=light, field=place)
-    return measure_misfit(posterior, latent, light, halves_of(light), followed=followed, locate=locate)

@@ -785,33 +785,28 @@ def _sample(
 def _about_best(
     problem: Problem, best: Float[ndarray, " latent"], given: FitResult | None, progress: Progress
 ) -> tuple[Problem, BestFit, Discreteness | str | None]:
-    """The surroundings of the best values and how far finite draws move them, as a given result has them where it is of
-    this model and these data, else measured; with the problem, which gets notes on values without effect."""
+    """The surroundings of the best values and how far finite draws move them, as a given result has them where its loss
+    is the same here, else measured; with the problem, which gets notes on values without effect."""
     found = grain = None
     if given is not None:
+        posterior, settings = problem.posterior, problem.settings
         with progress.step("compile", "compiling the model"):
-            found = _best_of(problem, given)
-        if found is None:
-            problem = with_effects_checked(problem, progress)
-        elif given.discreteness is not None and problem.settings.discreteness is not None:
-            times, known = problem.settings.discreteness.times, given.discreteness
-            grain = known if known.n_compared == times * known.n_draws else None
+            if given.laplace is not None and settings.model_error is None:
+                evaluated = evaluate(posterior, given.latent)
+                quality = quality_of(problem, evaluated, given.quality.n_solved)
+                known = from_information(posterior.free, given.latent, given.laplace.information)
+                normal, notes = over_cells(posterior, known)
+                found = BestFit(evaluated, quality, normal, given.verdict, given.evidence, notes)
+        if found is None or not _same_loss(found.quality, given.quality):
+            found, problem = None, with_effects_checked(problem, progress)
+        elif given.discreteness is not None and settings.discreteness is not None:
+            known_grain = given.discreteness
+            is_alike = known_grain.n_compared == settings.discreteness.times * known_grain.n_draws
+            grain = known_grain if is_alike else None
     with progress.step("uncertainties", "the posterior about the best values") as report:
         found = found or describe_best(problem, best)
         grain = grain or measure_discreteness(problem, found.laplace, report)
     return problem, found, grain
-
-
-def _best_of(problem: Problem, given: FitResult) -> BestFit | None:
-    """The best fit with the information matrix and the verdict of a result; None unless its loss is the same here."""
-    if given.laplace is None or problem.settings.model_error is not None:
-        return None
-    evaluated = evaluate(problem.posterior, given.latent)
-    quality = quality_of(problem, evaluated, given.quality.n_solved)
-    approximation = from_information(problem.posterior.free, given.latent, given.laplace.information)
-    approximation, notes = over_cells(problem.posterior, approximation)
-    found = BestFit(evaluated, quality, approximation, given.verdict, given.evidence, notes)
-    return found if _same_loss(quality, given.quality) else None
 
 
 def _same_loss(here: Quality, there: Quality) -> bool:
@@ -917,6 +912,10 @@ def make_sample_result(
         *notes_on_checks(predicted.checks),
         *_on_predictions(predicted, problem),
     )
+    evidence = found.evidence
+    if sampled.log_evidence is not None and not solves_for_populations(problem.posterior):
+        value, error = sampled.log_evidence
+        evidence = Evidence(value + normalisation_at(problem.posterior, np.asarray(best)), error, sampler.title)
     sets = dict[str, SetResult]()
     for data_set in problem.sets:
         of_set = predicted.sets[data_set.name]
@@ -936,7 +935,7 @@ def make_sample_result(
         laplace=found.laplace,
         quality=found.quality,
         verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics) or sampled.trouble),
-        evidence=_evidence(problem, sampler, sampled, found, np.asarray(best)),
+        evidence=evidence,
         checks=predicted.checks,
         pointwise=predicted.pointwise,
         scatter=predicted.scatter,
@@ -948,16 +947,6 @@ def make_sample_result(
         notes=tuple(dict.fromkeys(notes)),
         sets=sets,
     )
-
-
-def _evidence(
-    problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: BestFit, best: Float[ndarray, " latent"]
-) -> Evidence | None:
-    """The sampler's evidence, with the constant of the likelihood; where it gives none, that about the best fit."""
-    if sampled.log_evidence is None or solves_for_populations(problem.posterior):
-        return found.evidence
-    value, error = sampled.log_evidence
-    return Evidence(value + normalisation_at(problem.posterior, best), error, sampler.title)
 
 
 def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chain draw latent"]) -> Iterator[Cube]:

@@ -164,4 +164,7 @@ def _drawn_strength(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[
 
 @jax.jit
 def _solved(posterior: Posterior, latent: Latent) -> Solved:
-    return posterior.solved(latent)
+    forward = posterior.forward
+    if not isinstance(forward, Forward):
+        raise ValueError("expected the model of one cube, got that of several data sets")
+    return forward.solved(posterior.free.values(latent))

@@ -263,12 +263,9 @@ def test_steps_are_counted():
     assert end.n_step.tolist() == [3, 3]
 
 
-def test_every_status_is_explained():
+def test_choice_by_size_and_words_for_every_status():
     assert set(REASONS) == set(Status)
     assert set(Status) > FAILED
-
-
-def test_choice_by_size():
     for settings, kind in [(chosen(), LeastSquares), (chosen(name="lbfgs"), GradientDescent)]:
         assert isinstance(make_optimiser(settings, 10, 100), kind)
     assert is_dense(15, 2_000_000)

@@ -199,7 +199,7 @@ def test_numbers_of_a_configuration_have_the_unit_of_the_parameter():
 @pytest.mark.parametrize(
     ("prior", "words"),
     [
-        ({"unifrom": [0, 1]}, "did you mean 'uniform'"),
+        ({"unifrom": [0, 1]}, "unknown prior .*did you mean 'uniform'"),
         ({"uniform": [1, 0]}, "low < high"),
         ({"uniform": [1]}, "expected 2 numbers"),
         ({"log_uniform": [0, 1]}, "0 < low"),

@@ -1,6 +1,5 @@
 """The search over starts: on any split of the devices, resumed anywhere, with starts that fail."""
 
-import dataclasses
 import functools
 
 import equinox as eqx
@@ -9,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from curved import FREE, N_DATA, N_LATENT, curved
-from free_numbers import statuses
 from jax.sharding import AxisType, Mesh
 from small import fit_section
 
 from rubix_like.inference.posterior.problem import models_at_once
 from rubix_like.inference.search.optimisers import make_optimiser
-from rubix_like.inference.search.search import check_any_left, choose_starts, search_with
+from rubix_like.inference.search.search import choose_starts, search_with
 
 SETTINGS = fit_section(starts=5, candidates=1, optimiser={"tolerance": 1e-9, "steps": 60})
 
@@ -112,19 +110,13 @@ def test_start_that_fails_is_not_the_best():
     assert last.failed.tolist() == [True] + [False] * 4
     assert last.best > 0
     assert np.isfinite(last.loss[last.best])
-    assert "not a finite number where it starts" in last.reasons()[0]
+    assert "not a finite number where it starts" in last.reasons()[0]  # and one failure is no error
 
 
 def test_no_start_is_left():
     broken = eqx.tree_at(lambda own: own.data, curved(), jnp.full(N_DATA, jnp.nan))
     with pytest.raises(ValueError, match=r"got failures only:\n  start 1: the loss .*p0 = .*\n  start 2: the loss"):
         searched(problem=broken)
-
-
-def test_one_failure_is_no_error():
-    last = whole()[-1]
-    failed = np.array(statuses("STEPS_USED_UP", *["LOSS_NOT_FINITE"] * (len(last.status) - 1)), np.int32)
-    check_any_left(dataclasses.replace(last, status=failed), FREE)
 
 
 @pytest.mark.parametrize(

@@ -168,28 +168,10 @@ def settled(
     widest PSF, the cells for the PSF of the configuration. A PSF that follows wavelength is planned for all widths (and
     beta) of the priors. Raises ConfigError for priors that no instrument, or no galaxy, can have.
     """
-    of_psf, change, place = _of_widest_psf(config, resolved, settings)
-    overrides = dict(of_psf)
-    if fastest is not None and config.engine.velocity_range is None:
-        overrides["engine.velocity_range"] = _velocity_range(config, fastest, free, widened)
-    changed = load_config(config, overrides=overrides)
-    if not of_psf and change == USUAL_CHANGE:
-        return changed, resolved
-    try:
-        instrument = Instrument.build(changed.instrument, resolved.painting, change)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error
-    return changed, dataclasses.replace(resolved, instrument=instrument, decisive=decisive_settings(changed))
-
-
-def _of_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[dict[str, Any], float, str]:
-    """The settings of the widest PSF of its prior, where its width is free, the largest relative change that images of
-    it are planned for, and the place that errors name."""
     psf, change, place = config.instrument.psf, USUAL_CHANGE, "fit.free"
-    changes = dict[str, Any]()
-    if psf is None:
-        return changes, change, place
-    for name, unit, value in (("instrument.psf.fwhm", "arcsec", psf.fwhm), ("instrument.psf.beta", "", psf.beta)):
+    overrides = dict[str, Any]()
+    known = () if psf is None else (("instrument.psf.fwhm", "arcsec", psf.fwhm), ("instrument.psf.beta", "", psf.beta))
+    for name, unit, value in known:
         if name not in settings.free or value is None:
             continue
         prior = read_prior(name, settings.free[name], unit)
@@ -198,8 +180,18 @@ def _of_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings)
         change = max(change, min(1.0 - (low - from_one) / (high - from_one), _LARGEST_CHANGE))
         if name.endswith(".fwhm"):
             place = f"fit.free.{name}: the prior reaches {high:.4g} arcsec"
-            changes = {name: np.full(np.shape(value), high).tolist(), "engine.oversampling": resolved.painting.cells}
-    return changes, change, place
+            overrides = {name: np.full(np.shape(value), high).tolist(), "engine.oversampling": resolved.painting.cells}
+    is_usual = not overrides and change == USUAL_CHANGE
+    if fastest is not None and config.engine.velocity_range is None:
+        overrides["engine.velocity_range"] = _velocity_range(config, fastest, free, widened)
+    changed = load_config(config, overrides=overrides)
+    if is_usual:
+        return changed, resolved
+    try:
+        instrument = Instrument.build(changed.instrument, resolved.painting, change)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error
+    return changed, dataclasses.replace(resolved, instrument=instrument, decisive=decisive_settings(changed))
 
 
 def _velocity_range(config: RunConfig, source: AbstractParticleSource, free: Free, widened: float) -> float:

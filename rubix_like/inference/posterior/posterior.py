@@ -37,14 +37,12 @@ from rubix_like.inference.likelihoods.voxel_errors import (
     information_of_location,
     quadrature_nodes,
 )
-from rubix_like.inference.populations.mixtures import Solved
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     LIKELIHOOD,
     NOISE_SCALE,
     STARS,
     AbstractForward,
-    Forward,
     Free,
     Latent,
     values_below,
@@ -142,8 +140,16 @@ class Likelihood(eqx.Module):
             found = returned(self.errors.residuals(voxels, self.flux, model, weight), jax.Array, call, "an array")
             check_returned_shapes(call, {"residuals": (found, voxels.shape)})
             voxels = found
-        of_scale = None if scale is None else self._scale_residual(scale)
-        return Residuals(voxels, coefficients, of_scale, None, self._excess())
+        used, of_scale, excess = self.inverse_sigma > 0, None, None
+        if scale is not None:  # r^2 / 2 = N ln(scale) + constant, real for any scale above the smallest
+            square = 2 * jnp.sum(used, dtype=scale.dtype) * (0.5 + jnp.log(scale / self.smallest_scale))
+            if self.model_error is not None:
+                square = square + self.model_error.log_determinant(scale)
+            of_scale = jnp.sqrt(square)
+        if isinstance(self.errors, AbstractErrorDistribution):  # of the normalisation over that of normal errors
+            count = jnp.sum(used, dtype=weight.dtype)
+            excess = jnp.sqrt(2 * count * (OFFSET + jnp.asarray(self.errors.excess(), count.dtype)))
+        return Residuals(voxels, coefficients, of_scale, None, excess)
 
     def at(self, values: Mapping[str, Any]) -> "Likelihood":
         """The likelihood with the values named `likelihood.*`."""
@@ -151,24 +157,6 @@ class Likelihood(eqx.Module):
         if not free or not isinstance(self.errors, AbstractErrorDistribution):
             return self
         return dataclasses.replace(self, errors=dataclasses.replace(self.errors, **free))
-
-    def _excess(self) -> Float[Array, ""] | None:
-        """r with r^2 / 2 the excess of the normalisation of all voxels over that of normal errors, + constant."""
-        if not isinstance(self.errors, AbstractErrorDistribution):
-            return None
-        count = jnp.sum(self.inverse_sigma > 0, dtype=self.inverse_sigma.dtype)
-        return jnp.sqrt(2 * count * (OFFSET + jnp.asarray(self.errors.excess(), count.dtype)))
-
-    def _scale_residual(self, scale: Float[Array, ""]) -> Float[Array, ""]:
-        """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest.
-
-        With a model error half the logarithm of its determinant is added.
-        """
-        count = jnp.sum(self.inverse_sigma > 0, dtype=scale.dtype)
-        square = 2 * count * (0.5 + jnp.log(scale / self.smallest_scale))
-        if self.model_error is not None:
-            square = square + self.model_error.log_determinant(scale)
-        return jnp.sqrt(square)
 
     def log_normalisation(self, scale: NoiseScale) -> Float[Array, ""]:
         """The term that is added to minus half the squared residuals to make them ln(likelihood), in data units: the
@@ -299,15 +287,6 @@ class Posterior(eqx.Module):
     def model(self, latent: Latent) -> Float[Array, "y x wave"]:
         """Flux (1e-20 erg/s/cm2/Angstrom) of the model, without the continuum's polynomial."""
         return self.observed(latent).voxels.flux
-
-    def solved(self, latent: Latent) -> Solved:
-        """The weights of free-form populations at these latents, and the linear problem that they solve.
-
-        Raises ValueError where the model is that of several data sets, which has none.
-        """
-        if not isinstance(self.forward, Forward):
-            raise ValueError("posterior.solved: expected the model of one cube, got that of several data sets")
-        return self.forward.solved(self.free.values(latent))
 
     def noise_scale(self, latent: Latent) -> NoiseScale:
         """The factor on the standard deviations of the data; None where it is not free."""
