@@ -158,25 +158,21 @@ def grid_of(data: DataSet, run: RunConfig) -> tuple[ObservedCube, dict[str, ndar
     if settings.aperture is not None:
         aperture = settings.aperture
         footprint, share = cells_of(aperture)
-        _check_cells(data.name, footprint.pixel_scale, aperture, run)
+        psf, side = run.instrument.psf, footprint.pixel_scale
+        widest = float(psf.fwhm_table.max()) if psf is not None and psf.is_profile else 0.0
+        if side < widest / _MOST_CELLS_OF_A_PSF:
+            key, value = ("size", min(aperture.size)) if aperture.pixel_scale is None else ("pixel_scale", side)
+            least = value / side * widest / _MOST_CELLS_OF_A_PSF
+            raise ConfigError(
+                f"fit.data.{data.name}.aperture.{key}: expected at least {least:.2g} arcsec beside a PSF of "
+                f"{widest:.4g} arcsec FWHM, got {value:g}; numbers without a unit are in arcsec"
+            )
         place = {"ra": aperture.ra, "dec": aperture.dec, "field_angle": float(aperture.angle)}
         return _empty(observed, footprint=footprint, **place), {"share": share}
     if data.kind == "fibres":
         angle = float(run.observation.field_angle or 0.0)
         return _empty(observed, footprint=Footprint.build(run.instrument), field_angle=angle), {}
     return observed, {}
-
-
-def _check_cells(name: str, side: float, aperture: SpectrumAperture, run: RunConfig) -> None:
-    psf = run.instrument.psf
-    widest = float(psf.fwhm_table.max()) if psf is not None and psf.is_profile else 0.0
-    if side < widest / _MOST_CELLS_OF_A_PSF:
-        key, value = ("size", min(aperture.size)) if aperture.pixel_scale is None else ("pixel_scale", side)
-        least = value / side * widest / _MOST_CELLS_OF_A_PSF
-        raise ConfigError(
-            f"fit.data.{name}.aperture.{key}: expected at least {least:.2g} arcsec beside a PSF of {widest:.4g} "
-            f"arcsec FWHM, got {value:g}; numbers without a unit are in arcsec"
-        )
 
 
 def _empty(observed: ObservedCube, **axes: Any) -> ObservedCube:

@@ -214,11 +214,6 @@ class DataSet:
     band: ImageBand | None = None
     places: Float[ndarray, "fibre wave 2"] | None = None
 
-    @classmethod
-    def of_cube(cls, observed: ObservedCube) -> "DataSet":
-        """The one cube of a fit."""
-        return cls("", DataSetSettings(), observed)
-
     @property
     def place(self) -> str:
         """The section that errors name."""

@@ -100,7 +100,7 @@ def _with_lengths(config: RunConfig, found: list[Galaxy]) -> tuple[list[Galaxy],
     return lengthened, (Note("galaxy.smoothing_length", f"{note}: the distance to neighbour {number}"),)
 
 
-def _without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
+def without_unread(found: list[Galaxy], plan: Plan) -> tuple[list[Galaxy], tuple[str, ...]]:
     """The galaxies without columns that only some have and simulations do not read, with a note on each."""
     unread = list(_UNREAD)
     if plan.deposit != "smoothed" and not plan.fields:
@@ -154,14 +154,6 @@ class GalaxiesInTurn(AbstractParticleSource):
 
     held: Galaxy
     alignment: Float[Array | np.ndarray, "galaxy 3 3"] | None
-
-    @classmethod
-    def of(
-        cls, given: list[Galaxy], rotations: ndarray | None, plan: Plan, *, with_gas: bool
-    ) -> "tuple[GalaxiesInTurn, tuple[str, ...]]":
-        """Galaxies with the columns that simulations read, and notes on those that are left out."""
-        found, left_out = _without_unread(given, plan)
-        return cls(stack_galaxies(found, with_gas=with_gas), rotations), left_out
 
     @property
     def n_galaxy(self) -> int:

@@ -45,7 +45,7 @@ from rubix_like.inference.data_sets import (
     nuisances_of,
     sky_templates,
 )
-from rubix_like.inference.given_galaxies import GalaxiesInTurn, joint_census, load_given
+from rubix_like.inference.given_galaxies import GalaxiesInTurn, joint_census, load_given, stack_galaxies, without_unread
 from rubix_like.inference.likelihoods.kinds import (
     JointErrors,
     make_correlation,
@@ -728,7 +728,8 @@ def _of_given(run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] 
     run, resolved = settled(run, resolved, settings, free, fastest, _WIDENED)
     census, rotations = joint_census(run, resolved, given)
     pipeline = Pipeline.from_config(run, info=info, census=census, resolved=resolved)
-    source, left_out = GalaxiesInTurn.of(given, rotations, pipeline.plan, with_gas=pipeline.tables.reads_gas)
+    given, left_out = without_unread(given, pipeline.plan)
+    source = GalaxiesInTurn(stack_galaxies(given, with_gas=pipeline.tables.reads_gas), rotations)
     sight = line_of_sight(pipeline.tables, pipeline.parameters)
     return pipeline, source, trees(pipeline.parameters, sight), (*notes, *left_out, *age_notes(free, run))
 

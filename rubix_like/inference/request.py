@@ -53,12 +53,14 @@ class Request:
             return read_sets(self.sets, self.data)
         match self.data:
             case ObservedCube():
-                return (DataSet.of_cube(self.data),)
+                observed = self.data
             case Cube():
-                return (DataSet.of_cube(observed_from(self.data)),)
+                observed = observed_from(self.data)
             case str() | os.PathLike():
-                return (DataSet.of_cube(read_observed(self.data, **self.stated)),)
-        raise TypeError("expected one cube, got several sets of data")
+                observed = read_observed(self.data, **self.stated)
+            case _:
+                raise TypeError("expected one cube, got several sets of data")
+        return (DataSet("", DataSetSettings(), observed),)
 
     @property
     def stated(self) -> dict[str, Any]:

@@ -417,21 +417,6 @@ def with_both_sides(
     return with_other[: len(chosen)]
 
 
-def with_other_side(found: SearchState, free: Free, problem: Problem | None) -> SearchState:
-    """A search that has ended, going on from the best place turned to the other side, where the cube does not show
-    which one recedes and no start has ended there at a loss about as low; any other search as it is."""
-    if not found.finished or problem is None or found.failed.all():
-        return found
-    turned = other_side(free, found.latent[found.best])
-    if turned is None or bool(np.any(np.all(np.isclose(found.start, turned, rtol=0, atol=1e-9), axis=1))):
-        return found
-    near = found.converged & (found.loss <= found.loss[found.best] + AS_LIKELY)
-    if len(found.start) > 2 * problem.settings.starts + 1 or not is_unsure(problem):
-        return found
-    ends = np.concatenate([found.latent[found.best][None], found.latent[near]])
-    return found if not _as_first(free, ends).all() else found.with_starts(turned[None], found.reserve)
-
-
 def other_side(free: Free, latent: Float[ndarray, " latent"]) -> Float[ndarray, " latent"] | None:
     """Latents for which the other side recedes: the position angle turned by 180 deg or, where it is not free, all
     speeds with the other sign; None where nothing is free, or the priors have no other side."""
@@ -647,29 +632,39 @@ def search_with(
 
 
 def _with_further_start(
-    snapshot: SearchState,
+    found: SearchState,
     free: Free,
     problem: Problem | None,
     posterior: SquaredLoss | None,
     cells: CellsSeen,
     report: Report,
 ) -> SearchState:
-    """A search that has ended, with another start: on the other side of the galaxy, or where the loss is lower between
-    other ages or metallicities of the SSP library (without a posterior, that was seen to before); as it is where there
-    is none, or where one start is to be the only one."""
-    if problem is not None and problem.settings.starts == 1:
-        return snapshot
-    snapshot = with_other_side(snapshot, free, problem)
-    if not snapshot.finished or problem is None or not isinstance(posterior, Posterior) or snapshot.failed.all():
-        return snapshot
-    if len(snapshot.start) > 2 * problem.settings.starts + _MOST_ADDED:
-        return snapshot
-    best = np.asarray(snapshot.latent[snapshot.best], np.float64)
+    """A search that has ended, with another start where there is one; as it is where one start is to be the only one.
+
+    It begins on the other side of the galaxy, where the cube does not show which one recedes and no start has ended
+    there at a loss about as low, or where the loss is lower between other ages or metallicities of the SSP library
+    (without a posterior, that was seen to before).
+    """
+    if problem is None or problem.settings.starts == 1 or not found.finished or found.failed.all():
+        return found
+
+    def has_begun(at: Float[ndarray, " latent"], apart: float) -> bool:
+        return bool(np.any(np.all(np.isclose(found.start, at, rtol=0, atol=apart), axis=1)))
+
+    best, n_added = found.latent[found.best], len(found.start) - 2 * problem.settings.starts
+    turned = other_side(free, best)
+    if turned is not None and not has_begun(turned, 1e-9) and n_added <= 1 and is_unsure(problem):
+        near = found.converged & (found.loss <= found.loss[found.best] + AS_LIKELY)
+        if _as_first(free, np.concatenate([best[None], found.latent[near]])).all():
+            return found.with_starts(turned[None], found.reserve)
+    if not isinstance(posterior, Posterior) or n_added > _MOST_ADDED:
+        return found
     report("other ages and metallicities", 0, 1)
-    other = lower_elsewhere(*cells.near(posterior, best), float(snapshot.loss[snapshot.best]))
-    if other is None or bool(np.any(np.all(np.isclose(snapshot.start, other, rtol=0, atol=1e-6), axis=1))):
-        return snapshot
-    return snapshot.with_starts(other[None].astype(snapshot.start.dtype), snapshot.reserve)
+    near_cells = cells.near(posterior, np.asarray(best, np.float64))
+    other = lower_elsewhere(*near_cells, float(found.loss[found.best]))
+    if other is None or has_begun(other, 1e-6):
+        return found
+    return found.with_starts(other[None].astype(found.start.dtype), found.reserve)
 
 
 def check_any_left(snapshot: SearchState, free: Free) -> None:
