@@ -331,9 +331,15 @@ class Mixture(AbstractPrior):
             return f"expected at least two parts of a mixture, got {len(self.parts)}"
         if not all(bool(np.all(np.asarray(weight) > 0)) for weight in self.weights):
             return f"expected weights above 0, got {', '.join(f'{np.min(weight):g}' for weight in self.weights)}"
-        gap = "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
         fault = next(filter(None, (part.fault() for part in self.parts)), None)
-        return fault or (None if _is_connected(self.parts) else gap)
+        if fault is not None:
+            return fault
+        far = (np.asarray(-_FURTHEST), np.asarray(_FURTHEST))
+        ends = sorted((float(np.min(part.value(far[0]))), float(np.max(part.value(far[1])))) for part in self.parts)
+        reached = itertools.accumulate((high for _, high in ends), max)
+        if all(low < before for (low, _), before in zip(ends[1:], reached, strict=False)):
+            return None
+        return "expected parts of a mixture that overlap, got a gap between them; widen them, or fit each alone"
 
 
 @jax.jit
@@ -395,14 +401,6 @@ def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
         slope = jax.jvp(part.value, (safe,), (jnp.ones_like(safe),))[1]
         density = density + jnp.where(inside, weight / total * jnp.exp(0.5 * (latent**2 - safe**2)) / slope, 0.0)
     return 1 / density
-
-
-def _is_connected(parts: tuple[AbstractPrior, ...]) -> bool:
-    """Whether no gap is between the parts, up to far out in their tails."""
-    lows, highs = (np.asarray(end) for end in (-_FURTHEST, _FURTHEST))
-    ends = sorted((float(np.min(part.value(lows))), float(np.max(part.value(highs)))) for part in parts)
-    reached = itertools.accumulate((high for _, high in ends), max)
-    return all(low < before for (low, _), before in zip(ends[1:], reached, strict=False))
 
 
 class AbstractQuantile(AbstractPrior):

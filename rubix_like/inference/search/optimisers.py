@@ -114,8 +114,7 @@ class AbstractOptimiser(eqx.Module):
         """
 
     def predicted_fall(self, state: State) -> Float[ndarray, " start"]:
-        """By how much the loss of each start would fall if the residuals were linear; infinite where that is not
-        known."""
+        """The fall of the loss of each start if its residuals were linear; infinite where that is not known."""
         return np.full(len(state.status), np.inf)
 
 
