@@ -90,7 +90,7 @@ class AbstractErrorDistribution(AbstractErrors):
         return -self.log_density(jnp.zeros(())) - _HALF_LOG_TURN
 
     def fault(self) -> str | None:
-        """The fault of a concrete distribution, if there is one: an integral that is not 1, or a peak that is not at 0."""
+        """The fault of a concrete distribution: an integral that is not 1, or a peak that is not at 0; else None."""
         nodes, weight = _quadrature()
         call = f"likelihood '{self.kind}': `log_density`"
         density = returned(self.log_density(jnp.asarray(nodes)), (jax.Array, np.ndarray), call, "an array")
