@@ -288,7 +288,11 @@ def _left_behind(stop: SearchInterrupted, files: ResultFiles | None, progress: P
     words = "the same command goes on from there"
     if stop.best is None:
         return f"{stop}; {words}"
-    if _is_finished(files.result):
+    try:
+        is_finished = int(Status.INTERRUPTED) not in FitResult.read(files.result).starts.status
+    except (FileNotFoundError, ValueError):
+        is_finished = False
+    if is_finished:
         return f"{stop}; {files.result} still has the result of before, and {words}"
     progress.tell(f"{stop}; the best fit so far is being written (interrupt again to leave that out)")
     try:
@@ -296,15 +300,6 @@ def _left_behind(stop: SearchInterrupted, files: ResultFiles | None, progress: P
     except KeyboardInterrupt:
         return f"{stop}; {words}"
     return f"{stop}; the best fit so far is in {files.result}, and {words}"
-
-
-def _is_finished(path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        return int(Status.INTERRUPTED) not in FitResult.read(path).starts.status
-    except ValueError:
-        return False
 
 
 def pose_request(

@@ -54,7 +54,7 @@ from rubix_like.inference.likelihoods.kinds import (
     with_covariance_of_data,
 )
 from rubix_like.inference.likelihoods.voxel_errors import AbstractCorrelation, check_residuals
-from rubix_like.inference.populations.populations import mixtures_of, solved_stars
+from rubix_like.inference.populations.populations import method_for_mixtures, mixtures_of, solved_stars
 from rubix_like.inference.posterior.fit_model import (
     LIKELIHOOD,
     NOISE_SCALE,
@@ -79,7 +79,6 @@ from rubix_like.inference.posterior.model_settings import (
     draw_notes,
     given_source,
     library_notes_of,
-    method_of_fit,
     model_config,
     model_declarations,
     notes_on_run,
@@ -374,7 +373,9 @@ def _with_run(prepared: _Prepared, first: ObservedCube | None, galaxy: Given | N
         offset = [float(angle) for angle in np.array(run.observation.offset) + displacement]
         run = on_grid_of(run, cube)
         deposit = deposit_of_fit(run, prepared.settings, galaxy, data.observed.meta)
-        of_fit = {"observation.offset": offset, "engine.method": method_of_fit(run, galaxy)}
+        components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
+        method = method_for_mixtures(run.galaxy, components, run.engine.method)
+        of_fit = {"observation.offset": offset, "engine.method": method}
         run = model_config(run, prepared.settings, deposit, noise=None, systematics=None, **of_fit)
     if data.places is not None:  # files do not say how their field is turned
         data = data.cut(dataclasses.replace(data.observed, field_angle=cube.field_angle))

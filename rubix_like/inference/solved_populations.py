@@ -15,7 +15,6 @@ from rubix_like.galaxy.components.smooth import SmoothGalaxy
 from rubix_like.inference.populations.mixtures import Mixtures, Solved
 from rubix_like.inference.populations.populations import Populations, solved_stars
 from rubix_like.inference.populations.weight_draws import (
-    Neighbours,
     Reduced,
     draw_by_ratios,
     draw_weights,
@@ -150,9 +149,7 @@ def _drawn_weights(mixtures: Mixtures, base: SmoothGalaxy, solved: Solved) -> nd
         return np.asarray(_drawn_by_ratios(problem, jnp.asarray(first), neighbours, key))
 
 
-@jax.jit
-def _drawn_by_ratios(problem: Reduced, first: Array, neighbours: Neighbours, key: Array) -> Array:
-    return draw_by_ratios(problem, first, neighbours, key, _WARM, _DRAWS)
+_drawn_by_ratios = jax.jit(functools.partial(draw_by_ratios, n_warm=_WARM, n_draw=_DRAWS))
 
 
 @functools.partial(jax.jit, static_argnames="held")

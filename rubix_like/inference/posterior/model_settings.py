@@ -32,7 +32,7 @@ from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import GAS_PARAMETERS, draw_base
 from rubix_like.galaxy.validation import validate
-from rubix_like.inference.populations.populations import method_for_mixtures, without_spread_ages
+from rubix_like.inference.populations.populations import without_spread_ages
 from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
@@ -115,12 +115,6 @@ def model_config(config: RunConfig, settings: FitSettings, deposit: str, **other
     if deposit != config.engine.deposit:
         changes["engine.deposit"] = deposit
     return load_config(config, overrides=changes)
-
-
-def method_of_fit(config: RunConfig, galaxy: Given | None) -> str:
-    """The method of a fit's model: that which populations that are solved for need, else the configuration's."""
-    components = galaxy.base if isinstance(galaxy, ComponentsSource) else None
-    return method_for_mixtures(config.galaxy, components, config.engine.method)
 
 
 def deposit_of_fit(

@@ -385,14 +385,9 @@ _compiled_value = jax.jit(_mixed_value)
 
 @_mixed_value.defjvp
 def _mixed_jvp(primals: tuple[Mixture, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
+    """dv/dx = phi(x) / sum_k w_k phi(x_k) / (dv_k/dx_k), x_k the latent of v by part k."""
     mixture, latent = primals
-    value = _mixed_value(mixture, latent)
-    return value, _slope_at(mixture, latent, value) * tangents[1]
-
-
-def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
-    """dv/dx = phi(x) / sum_k w_k phi(x_k) / (dv_k/dx_k), x_k the part's own latent of v."""
-    total = sum(mixture.weights)
+    value, total = _mixed_value(mixture, latent), sum(mixture.weights)
     density = jnp.zeros_like(latent)
     for weight, part in zip(mixture.weights, mixture.parts, strict=True):
         of_part = _part_latent(part, value)
@@ -400,7 +395,7 @@ def _slope_at(mixture: Mixture, latent: Array, value: Array) -> Array:
         safe = jnp.where(inside, of_part, 0.0)
         slope = jax.jvp(part.value, (safe,), (jnp.ones_like(safe),))[1]
         density = density + jnp.where(inside, weight / total * jnp.exp(0.5 * (latent**2 - safe**2)) / slope, 0.0)
-    return 1 / density
+    return value, 1 / density * tangents[1]
 
 
 class AbstractQuantile(AbstractPrior):
