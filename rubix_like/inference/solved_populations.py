@@ -164,4 +164,4 @@ def _solved(posterior: Posterior, latent: Latent) -> Solved:
     forward = posterior.forward
     if not isinstance(forward, Forward):
         raise ValueError("expected the model of one cube, got that of several data sets")
-    return forward.solved(posterior.free.values(latent))
+    return forward.solved(posterior.named_values(latent))

@@ -54,6 +54,11 @@ class Node(NamedTuple):
     log_determinant: float
     response: Float[ndarray, " latent"]
 
+    @property
+    def log_density(self) -> float:
+        """ln of the latent's posterior density by Laplace's method, but for a constant."""
+        return -self.loss - 0.5 * self.log_determinant
+
     def followed_to(self, at: float) -> Float[ndarray, " latent"]:
         """About where the lowest loss is with the latent held elsewhere."""
         return self.latent + _capped(self.response * (at - self.at))
