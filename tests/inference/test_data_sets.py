@@ -48,11 +48,11 @@ VALUES = {
     "data.second.polynomial": np.array([0.03, -0.02]),
     "data.second.sky": np.array([2.0]),
 }
-_HALF = np.random.default_rng(1).normal(size=(9, 9)) + 3 * np.eye(9)
+_HALF = np.random.default_rng(1).normal(size=(31, 31)) + 6 * np.eye(31)
 MATRIX = _HALF @ _HALF.T
-"""Covariance of the first set's spaxels, up to their variances."""
+"""Covariance of the spectrum's bins, up to their variances."""
 
-VARIANCE = np.random.default_rng(2).uniform(1, 2, SHAPE)
+VARIANCE = np.random.default_rng(2).uniform(1, 2, (1, 1, 31))
 CURVE = np.array([[5050.0, 0.0], [5100.0, 0.7], [5180.0, 1.0], [5240.0, 0.0]])
 """A band: Angstrom in vacuum, response."""
 
@@ -82,14 +82,15 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def posed(folder):
-    """A cube, the same again with all nuisances, an image and a spectrum."""
+    """A cube with all nuisances, an image and a spectrum."""
     image = replace(mock(1), bins=band_of(str(folder / "curve.txt"), "filter").whole)
-    spectrum = replace(mock_data((1, 1, 31)), footprint=Footprint(1, 1, 1.0))
+    spectrum = replace(mock_data((1, 1, 31)), footprint=Footprint(1, 1, 1.0), variance=VARIANCE)
+    correlated = {"between": "wavelengths", "matrix": MATRIX.tolist()}
+    aperture = {"size": "0.5 arcsec", "pixel_scale": "0.1 arcsec"}
     sets = {
-        "first": {"cube": mock(variance=VARIANCE), "covariance": {"between": "spaxels", "matrix": MATRIX.tolist()}},
         "second": {"cube": mock(), "nuisance": SECOND},
         "picture": {"image": image, "filter": str(folder / "curve.txt"), "bins": 40, "instrument": {"lsf": None}},
-        "fibre": {"spectrum": spectrum, "aperture": {"size": "0.5 arcsec", "pixel_scale": "0.1 arcsec"}},
+        "fibre": {"spectrum": spectrum, "aperture": aperture, "covariance": correlated},
     }
     return log_posterior(CONFIG, sets, FREE, galaxy=galaxy())
 
@@ -101,10 +102,6 @@ def seen(posed):
 
 
 RUN = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
-
-
-def test_a_set_without_nuisances_sees_what_its_pipeline_makes(seen):
-    np.testing.assert_allclose(seen["first"], cube_of(**RUN), rtol=1e-9)
 
 
 def test_nuisances_are_those_of_their_formulas(seen):
@@ -153,17 +150,15 @@ def load_sets(**sets):
 
 
 def test_the_posterior_is_the_sum_of_all_sets(posed, seen):
-    """Normal densities of every voxel, those of the first set with correlated spaxels, and N(x; 0, 1)."""
+    """Normal densities of every voxel, those of the spectrum with correlated bins, and N(x; 0, 1)."""
     x, posterior = posed.to_unconstrained(VALUES), posed.problem.posterior
     expected = scipy.stats.norm.logpdf(x).sum()
-    used = np.asarray(posterior.likelihood.inverse_sigma).ravel()[9 * 31 :] > 0
-    row = np.concatenate([flux.ravel() for name, flux in seen.items() if name != "first"])
+    used = np.asarray(posterior.likelihood.inverse_sigma).ravel()[: 9 * 31 + 9] > 0
+    row = np.concatenate([seen["second"].ravel(), seen["picture"].ravel()])
     expected += scipy.stats.norm.logpdf(1.0 - row[used]).sum()  # flux and variance of the mock are 1
-    correlation = MATRIX / np.sqrt(np.outer(np.diag(MATRIX), np.diag(MATRIX)))
-    for number in range(31):
-        sigma = np.sqrt(VARIANCE[:, :, number].ravel())
-        deviation = 1.0 - seen["first"][:, :, number].ravel()
-        expected += scipy.stats.multivariate_normal.logpdf(deviation, cov=correlation * np.outer(sigma, sigma))
+    sigma = np.sqrt(VARIANCE.ravel() / np.diag(MATRIX))
+    covariance = MATRIX * np.outer(sigma, sigma)
+    expected += scipy.stats.multivariate_normal.logpdf(1.0 - seen["fibre"].ravel(), cov=covariance)
     flux = jnp.concatenate([jnp.ravel(flux) for flux in seen.values()])[None, None]
     squares = [np.sum(np.square(leaf)) for leaf in jax.tree.leaves(posterior.residuals_of(flux, jnp.asarray(x)))]
     value = float(posterior.likelihood.log_normalisation(None)) - 0.5 * sum(squares) - 0.5 * len(x) * np.log(2 * np.pi)
@@ -180,14 +175,14 @@ def test_draws_are_judged_set_by_set(posed, seen):
     found = predict(posed.problem, draws, settings)
     used = np.asarray(posed.problem.posterior.likelihood.inverse_sigma) > 0
     assert found.pointwise is None
-    assert found.sets["first"].pointwise is None
-    for data_set in posed.problem.sets[1:]:
+    assert found.sets["fibre"].pointwise is None
+    for data_set in posed.problem.sets[:2]:
         density = np.where(data_set.unpacked(used), scipy.stats.norm.logpdf(1.0 - seen[data_set.name]), 0)
         values = found.sets[data_set.name].pointwise.values
         assert values.shape == (1, 2, *data_set.shape[:2], 1)
         np.testing.assert_allclose(values[0, 1, :, :, 0], density.sum(axis=2), rtol=1e-7)
-    fitted = posed.problem.sets[1].unpacked(used)
-    drawn = models_of_draws(posed.problem, draws, 2, settings.log_likelihood).each[1].data[0, 0]
+    fitted = posed.problem.sets[0].unpacked(used)
+    drawn = models_of_draws(posed.problem, draws, 2, settings.log_likelihood).each[0].data[0, 0]
     residual = np.where(fitted, 1.0 - seen["second"], 0)
     light = np.where(fitted, seen["second"], 0)
     products = [np.sum(np.moveaxis(residual, axis, 0)[1:] * np.moveaxis(residual, axis, 0)[:-1]) for axis in range(3)]
@@ -199,7 +194,7 @@ def test_draws_are_judged_set_by_set(posed, seen):
     assert "correlation along x of second" in found.checks
     assert {f"correlation along {axis} of fibre" for axis in ("y", "x")}.isdisjoint(found.checks)
     assert "correlation along wavelength of picture" not in found.checks
-    assert "chi^2 of first" in found.checks
+    assert "chi^2 of fibre" in found.checks
 
 
 def test_the_gradient_is_that_of_finite_differences():
