@@ -76,7 +76,6 @@ from rubix_like.inference.posterior.model_settings import (
     check_line_widths,
     check_masses,
     deposit_of_fit,
-    draw_notes,
     given_source,
     library_notes_of,
     model_config,
@@ -102,6 +101,11 @@ from rubix_like.runtime.notes import WARNING, Note, as_notes
 from rubix_like.runtime.progress import Progress, Report
 from rubix_like.runtime.words import percent
 from rubix_like.ssp import SSPLibrary
+
+_RANDOM_DRAWS = (
+    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
+    "fit.model_error takes account of what is left of it"
+)
 
 _WIDENED = 2.0
 """Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
@@ -228,7 +232,9 @@ def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sa
     forward = _forward(sets, fitted, source, skies, first, alone)
     likelihood, of_data = _joint_likelihood(sets, fitted, alone, errors[LIKELIHOOD], forward)
     check_residuals(errors[LIKELIHOOD], likelihood.flux, likelihood.inverse_sigma)
-    shared = (*of_data, *of_ages, *draw_notes(source), *library_notes_of(free, pipelines[first]))
+    is_random = isinstance(source, SyntheticSource) and source.draws.kind == "random"
+    of_draws = [Note("galaxy.random_draws", _RANDOM_DRAWS, WARNING)] if is_random else []
+    shared = (*of_data, *of_ages, *of_draws, *library_notes_of(free, pipelines[first]))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), fitted[first].pipeline.mesh)
     return Problem(posterior, fitted, joint, _notes(sets, fitted, first, shared), start, first)

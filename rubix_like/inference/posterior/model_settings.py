@@ -65,11 +65,6 @@ from rubix_like.runtime.notes import WARNING, Note
 from rubix_like.runtime.progress import Report
 from rubix_like.ssp import SSPLibrary
 
-_RANDOM_DRAWS = (
-    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
-    "fit.model_error takes account of what is left of it"
-)
-
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made, and less it that of the narrowest lines."""
 
@@ -353,12 +348,6 @@ def library_notes_of(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
     """Notes on priors of the stars' ages and metallicities, where the pipeline paints stars."""
     painted = dict(zip(pipeline.plan.sources, pipeline.tables.paint, strict=True))
     return library_notes(free, painted[STAR_SOURCE].painter.axes) if STAR_SOURCE in painted else ()
-
-
-def draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
-    """Notes on the particles of the model."""
-    is_random = isinstance(source, SyntheticSource) and source.draws.kind == "random"
-    return (Note("galaxy.random_draws", _RANDOM_DRAWS, WARNING),) if is_random else ()
 
 
 def notes_on_run(data: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, ...]:

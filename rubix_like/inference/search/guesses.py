@@ -5,7 +5,7 @@ it shows the values follow by one formula each, with a scatter as wide as the fo
 drawn from their priors. The loss of each guess decides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -273,7 +273,7 @@ def component_values(
     shown = [
         parameter
         for parameter in free.parameters
-        if component_of(parameter.name) and role_of(parameter.name) in _SHOWN - observed
+        if component_of(parameter.name) and role_of(parameter.name) in SHOWN - observed
     ]
     several = sum(role_of(parameter.name) == "rotation" for parameter in shown) > 1
     turns = "position_angle" in observed
@@ -335,7 +335,7 @@ def role_of(name: str) -> str:
     return declared[name].mark.role if name in declared else ""
 
 
-_SHOWN: frozenset[str] = frozenset({*_SIZES, "inclination", "position_angle", "centre", "systemic", "rotation"})
+SHOWN: frozenset[str] = frozenset({*_SIZES, "inclination", "position_angle", "centre", "systemic", "rotation"})
 """Roles of parameters that can be guessed from the cube."""
 
 _MOST = 1.5
@@ -376,11 +376,6 @@ class Surroundings:
     psf_sigma: float
     systemic: float
     pose: Pose = field(default_factory=Pose)
-
-
-def shown_among(names: Iterable[str]) -> bool:
-    """Whether the cube shows any of these parameters."""
-    return any(role_of(name) in _SHOWN for name in names)
 
 
 def guesses(

@@ -49,6 +49,7 @@ from rubix_like.inference.posterior.posterior import (
 from rubix_like.inference.posterior.priors import is_limited
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.search.guesses import (
+    SHOWN,
     Pose,
     Sketch,
     Surroundings,
@@ -56,7 +57,6 @@ from rubix_like.inference.search.guesses import (
     guesses,
     role_of,
     shift_of,
-    shown_among,
     sketch_of,
 )
 from rubix_like.inference.search.library_cells import CellsSeen, lower_elsewhere
@@ -274,7 +274,7 @@ def choose_starts(
     count = settings.starts - len(first)
     total = count * settings.candidates
     drawn = np.asarray(free.draw(settings.seed, total))
-    if count and problem is not None and is_looked_at(problem) and shown_among(free.names):
+    if count and problem is not None and is_looked_at(problem) and any(role_of(name) in SHOWN for name in free.names):
         sketch, generator = sketched(problem), np.random.default_rng([settings.seed, _STREAM])
         drawn = guesses(sketch, _surroundings(posterior, problem, mesh, sketch), free, generator, total)
     if isinstance(posterior, Posterior):
