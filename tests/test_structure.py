@@ -83,9 +83,9 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 649),
-        (docstrings_without_a_subject, 188),
-        (small_private_functions_that_are_called_once, 113),
+        (uses_of_own, 572),
+        (docstrings_without_a_subject, 186),
+        (small_private_functions_that_are_called_once, 107),
         (deep_imports_of_tests, 593),
     ],
 )
