@@ -46,7 +46,7 @@ def test_the_rank_of_a_sample_is_near_that_of_all():
     dice = np.random.default_rng(3)
     table = np.exp(0.2 * (dice.normal(size=(600, 120)) * 0.8 ** np.arange(120)) @ shapes(120, 4))
     edges = BINS.edges
-    light = np.stack([np.interp(0.5 * (edges[1:] + edges[:-1]), REST, own) for own in table])
+    light = np.stack([np.interp(0.5 * (edges[1:] + edges[:-1]), REST, template) for template in table])
     shape = light / light.mean(axis=1, keepdims=True)
     rest = shape - shape.mean(axis=0)
     left, values, _ = np.linalg.svd(rest, full_matrices=False)

@@ -65,12 +65,12 @@ def as_device_arrays(particles, dtype="float64"):
 
 
 def look_through(grid):
-    def look(own):
-        dtype = own.mass.dtype
-        position = jnp.stack([own.x, own.y, jnp.zeros_like(own.x)], axis=1)
+    def look(chunk):
+        dtype = chunk.mass.dtype
+        position = jnp.stack([chunk.x, chunk.y, jnp.zeros_like(chunk.x)], axis=1)
         spaxel, share = grid.weights(position)
-        view = View(own.mass * own.weight, (own.log_z, own.log_age), own.velocity, spaxel, share)
-        counters = eqx.tree_at(lambda c: c.n_particles, no_counts(AXES, dtype), own.weight.sum())
+        view = View(chunk.mass * chunk.weight, (chunk.log_z, chunk.log_age), chunk.velocity, spaxel, share)
+        counters = eqx.tree_at(lambda c: c.n_particles, no_counts(AXES, dtype), chunk.weight.sum())
         return view, eqx.tree_at(lambda c: c.amount_total, counters, view.amount.sum())
 
     return look
@@ -83,19 +83,19 @@ def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=Fa
     look = look_through(SpaxelGrid(Footprint(N_Y, N_X, jnp.asarray(SCALE, dtype)), deposit))
     nodes, axes = VelocityNodes(jnp.asarray(STEP, dtype), N_NODE), jax.tree.map(lambda x: jnp.asarray(x, dtype), AXES)
 
-    def own_sums(own, first):
+    def sums(shard, first):
         at_once = AtOnce(chunk, -(-chunk // 4))
         deposit = Deposit(look, axes, nodes, (first, size), at_once, build_kernel("auto"))
         if ranked:
             histogram = coefficients_and_slopes if ranked == BOTH else coefficient_histogram
-            return histogram(deposit, own, jnp.asarray(COEFFICIENTS, dtype))
-        return template_histogram(deposit, own)
+            return histogram(deposit, shard, jnp.asarray(COEFFICIENTS, dtype))
+        return template_histogram(deposit, shard)
 
-    def added(own, first):
-        return lax.psum(own_sums(own, first), "data")
+    def added(shard, first):
+        return lax.psum(sums(shard, first), "data")
 
     if not n_devices:
-        return own_sums(particles, first)
+        return sums(particles, first)
 
     split, whole = PartitionSpec("data"), PartitionSpec()
     mesh, first = make_mesh(n_devices), jnp.asarray(first, jnp.int32)
@@ -153,7 +153,7 @@ def test_sums_are_those_of_a_loop(deposit, ranked):
 def test_beyond_the_limit_nothing_is_left_and_at_it_all(ranked):
     """The velocity limit itself still has its four nodes; one number further a particle is gone, not moved."""
     gone = (np.nextafter(LIMIT, 999), -150.01, 1e30, np.inf, np.nan)
-    for velocity, share in ((LIMIT, 1), (-LIMIT, 1), *((own, 0) for own in gone)):
+    for velocity, share in ((LIMIT, 1), (-LIMIT, 1), *((fast, 0) for fast in gone)):
         crowd = points(x=0.0, y=0.0, velocity=velocity, log_z=-2.0, log_age=6.0)
         found = np.asarray(summed(as_device_arrays(crowd), ranked=ranked)[0])
         expected = share * crowd.mass.sum() * (COEFFICIENTS[4] if ranked else 1.0)
@@ -178,8 +178,8 @@ def test_order_chunk_and_devices_do_not_matter(ranked):
     order = np.random.default_rng(4).permutation(2400)
     shuffled = jax.tree.map(lambda leaf: leaf[order], particles)
     first, again = (
-        summed(as_device_arrays(own, "float32"), chunk=chunk, ranked=ranked, n_devices=n_devices)
-        for own, chunk, n_devices in ((particles, 8192, 1), (shuffled, 7, 4))
+        summed(as_device_arrays(stars, "float32"), chunk=chunk, ranked=ranked, n_devices=n_devices)
+        for stars, chunk, n_devices in ((particles, 8192, 1), (shuffled, 7, 4))
     )
     one, other = np.asarray(first[0]), np.asarray(again[0])
     assert one.dtype == np.float32
@@ -202,8 +202,8 @@ def test_equal_masses_in_one_cell_lose_nothing_in_float32(ranked, x64):
         found, counters = summed(particles, "nearest", ranked=ranked)
         found = np.asarray(found)
     assert found.dtype == np.float32
-    own = np.kron(template_shares(-2.3, AXES.nodes[0]), template_shares(8.1, AXES.nodes[1])) @ COEFFICIENTS
-    total = expected * (own if ranked else 1.0)
+    coefficients = np.kron(template_shares(-2.3, AXES.nodes[0]), template_shares(8.1, AXES.nodes[1])) @ COEFFICIENTS
+    total = expected * (coefficients if ranked else 1.0)
     summed_up = found.sum(axis=(0, 1) if ranked else None, dtype=np.float64)
     np.testing.assert_allclose(summed_up, total, rtol=0, atol=1e-6 * np.abs(total).max())
     assert float(counters.n_particles) == N_EQUAL
@@ -233,9 +233,9 @@ def test_gradients_are_those_of_the_loop(ranked):
         expected = np.zeros(n)
         for star in range(n):
             values = [{key: column[star] for key, column in columns.items()} for _ in range(2)]
-            for sign, own in zip((-1, 1), values, strict=True):
-                own[name] += sign * step
-            low, high = ((of_one(**own, deposit="cic") * by_template).sum() for own in values)
+            for sign, moved in zip((-1, 1), values, strict=True):
+                moved[name] += sign * step
+            low, high = ((of_one(**moved, deposit="cic") * by_template).sum() for moved in values)
             expected[star] = (high - low) / (2 * step)
         scale = np.abs(expected).max()
         assert scale > 0
@@ -268,10 +268,16 @@ def test_slopes_by_template_forwards_backwards_at_once_and_on_devices():
 
     @functools.partial(jax.jit, static_argnames="ranked")
     def found(particles, two, ranked):
-        def along(own):
-            return jax.jvp(lambda own: (summed(own, ranked=ranked)[0] ** 2 * weight).sum(), (own,), (particles,))[1]
+        def along(galaxy):
+            return jax.jvp(
+                lambda galaxy: (summed(galaxy, ranked=ranked)[0] ** 2 * weight).sum(), (galaxy,), (particles,)
+            )[1]
 
-        return along(particles), jax.grad(along)(particles), jax.vmap(lambda own: slopes(own, weight, ranked, 0))(two)
+        return (
+            along(particles),
+            jax.grad(along)(particles),
+            jax.vmap(lambda galaxy: slopes(galaxy, weight, ranked, 0))(two),
+        )
 
     for one, other in zip(*(jax.tree.leaves(found(particles, two, ranked)) for ranked in (BOTH, True)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-11 * np.abs(other).max())
@@ -286,7 +292,7 @@ def test_two_galaxies_at_once_in_pieces_on_two_devices(ranked):
     """Under `jax.vmap` pieces are chosen from, not passed over: the sums of each galaxy are those of it alone."""
     one, other = (as_device_arrays(points(60, seed=seed)) for seed in (11, 12))
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), one, other)
-    found, _ = jax.jit(jax.vmap(lambda own: summed(own, chunk=16, ranked=ranked, n_devices=2)))(both)
-    for own, galaxy in zip(found, (one, other), strict=True):
+    found, _ = jax.jit(jax.vmap(lambda galaxy: summed(galaxy, chunk=16, ranked=ranked, n_devices=2)))(both)
+    for histogram, galaxy in zip(found, (one, other), strict=True):
         expected, _ = summed(galaxy, chunk=16, ranked=ranked, n_devices=2)
-        np.testing.assert_allclose(own, expected, rtol=0, atol=1e-12 * np.abs(np.asarray(expected)).max())
+        np.testing.assert_allclose(histogram, expected, rtol=0, atol=1e-12 * np.abs(np.asarray(expected)).max())

@@ -96,9 +96,9 @@ def check(name, factors, total):
     np.testing.assert_allclose(value, by_numpy(total, factors), rtol=0, atol=3 * rounding * largest)
     np.testing.assert_allclose(of_total, weight, rtol=1e-12)
     found = of_factors.share, of_factors.window, of_factors.own
-    for own, expected in zip(found, slopes_by_numpy(factors, weight), strict=True):
-        assert own.dtype == factors.share.dtype
-        np.testing.assert_allclose(own, expected, rtol=0, atol=100 * rounding * np.abs(expected).max(initial=1.0))
+    for slope, expected in zip(found, slopes_by_numpy(factors, weight), strict=True):
+        assert slope.dtype == factors.share.dtype
+        np.testing.assert_allclose(slope, expected, rtol=0, atol=100 * rounding * np.abs(expected).max(initial=1.0))
 
 
 @pytest.mark.parametrize(("name", "case", "dtype"), EVERY)
@@ -128,8 +128,8 @@ def test_sums_over_all_particles_in_one_block_of_spaxels_and_in_many(name, n_blo
     weight, kernel = rng.normal(size=(N_SPAXEL, 2)).astype(np.float32), KERNELS.find(name)()
 
     def sums(particles, spaxels):
-        def contribute(own):
-            place, amount = own
+        def contribute(part):
+            place, amount = part
             inside = ((place >= spaxels[0]) & (place < spaxels[0] + spaxels[1]))[:, None]
             row = jnp.where(inside, place[:, None] - spaxels[0], 0)
             one = jnp.ones(row.shape, jnp.float64)
@@ -184,8 +184,8 @@ def test_a_kernel_from_outside_paints_the_same_cube_and_maps():
     kernels = pipeline.tables.paint[0].painter.kernel, pipeline.tables.kernel
     assert [type(kernel).__name__ for kernel in kernels] == ["OneByOneKernel"] * 2
     images = [(cube.flux, cube.maps.before.light, cube.maps.before.mass) for cube in (found, expected)]
-    for own, other in zip(*images, strict=True):
-        np.testing.assert_allclose(own, other, rtol=0, atol=1e-12 * np.max(other))
+    for image, other in zip(*images, strict=True):
+        np.testing.assert_allclose(image, other, rtol=0, atol=1e-12 * np.max(other))
 
 
 def test_an_unknown_kernel_is_refused():

@@ -118,8 +118,8 @@ def by_numpy(case, edges, dispersion=None, gas=None):
     gas, wavelength = galaxy().gas if gas is None else gas, np.array(list(LINES.values()))
     centre = wavelength * (1 + REDSHIFT) * np.exp(gas.velocity[:, 2, None] / SPEED_OF_LIGHT)
     centre = centre if case == "log" else in_air(centre)
-    own = centre * (DISPERSION[case] if dispersion is None else dispersion) / SPEED_OF_LIGHT
-    sigma = np.hypot(sigma_of_instrument(case, centre, 1.25), own)
+    intrinsic = centre * (DISPERSION[case] if dispersion is None else dispersion) / SPEED_OF_LIGHT
+    sigma = np.hypot(sigma_of_instrument(case, centre, 1.25), intrinsic)
     flux = 2.0 * LUMINOSITY * gas.mass[:, None] * np.array(RATIOS)
     return flux[:, :, None] * erf_bins(centre, sigma, edges)
 
@@ -188,21 +188,25 @@ def test_gradients_are_those_of_finite_differences(method):
     def scalar(galaxy, parameters):
         return (pipeline(galaxy, parameters).flux * weight).sum()
 
-    value = jax.jit(scalar)
-    galaxy_slope, slope = jax.jit(jax.grad(scalar, (0, 1)))(before, pipeline.parameters)
+    value_and_slopes = jax.jit(jax.value_and_grad(scalar, (0, 1)))
+    _, (galaxy_slope, slope) = value_and_slopes(before, pipeline.parameters)
+
+    def value(galaxy, parameters):
+        return value_and_slopes(galaxy, parameters)[0]
+
     for name in ("velocity_dispersion", "luminosity"):
         found = float(getattr(slope.lines, name))
         _assert_slope(lambda step, name=name: value(before, changed(pipeline.parameters, name, step)), found, 1e-3)
     for leaf, place in (("position", (4, 0)), ("velocity", (4, 2)), ("mass", (4,))):
-        own = np.array(getattr(before.gas, leaf))
+        start = np.array(getattr(before.gas, leaf))
 
-        def moved(step, leaf=leaf, own=own, place=place):
-            values = own.copy()
+        def moved(step, leaf=leaf, start=start, place=place):
+            values = start.copy()
             values[place] += step
             return value(eqx.tree_at(lambda g: getattr(g.gas, leaf), before, values), pipeline.parameters)
 
         _assert_slope(moved, float(getattr(galaxy_slope.gas, leaf)[place]), 1e-3)
-    assert value._cache_size() == 1
+    assert value_and_slopes._cache_size() == 1
 
 
 def changed(parameters, name, step):
@@ -372,20 +376,20 @@ def test_every_line_of_a_table_is_within_the_tolerance_of_its_own_flux(monkeypat
         "instrument.wavelength": {"start": 4850, "stop": 7200},
         "observation.redshift": 0.0,
     }
-    config, own = config_of("linear", "basis", **changes), galaxy()
+    config, gas_galaxy = config_of("linear", "basis", **changes), galaxy()
     grid, rng = nebular_grid(), np.random.default_rng(8)
     place = (1 + REDSHIFT) ** 2
     abundance, log_u = rng.uniform(7.2, 9.2, 9), rng.uniform(-3.9, -2.1, 9)
     gas = dataclasses.replace(
-        own.gas,
-        position=place * own.gas.position,
-        velocity=0.15 * own.gas.velocity,
+        gas_galaxy.gas,
+        position=place * gas_galaxy.gas.position,
+        velocity=0.15 * gas_galaxy.gas.velocity,
         metallicity=(abundance - 7) / 10,
         temperature=log_u + 5,
     )
-    own = dataclasses.replace(own, gas=gas)
-    pipeline = Pipeline.from_config(config, own)
-    cube = pipeline(own)
+    gas_galaxy = dataclasses.replace(gas_galaxy, gas=gas)
+    pipeline = Pipeline.from_config(config, gas_galaxy)
+    cube = pipeline(gas_galaxy)
     assert pipeline.tables.paint[0].painter.rank < pipeline.tables.paint[0].painter.coefficient_map.loading.shape[1]
     coordinates = {"oxygen_abundance": abundance, "log_u": log_u}
     shape = *(len(nodes) for nodes in grid.axes.nodes), -1
@@ -402,7 +406,7 @@ def test_every_line_of_a_table_is_within_the_tolerance_of_its_own_flux(monkeypat
         if np.sort(np.abs(wavelength - wavelength[number]))[1] < 14 or not bright.any():
             continue
         borders = cube.wave_edges[np.flatnonzero(near)[0] : np.flatnonzero(near)[-1] + 2]
-        found, expected = (shape_of(own[bright][:, near], borders) for own in (spectra, true))
+        found, expected = (shape_of(particles[bright][:, near], borders) for particles in (spectra, true))
         np.testing.assert_allclose(found[0], expected[0], rtol=1e-3)
         assert np.abs(found[1] - expected[1]).max() / wavelength[number] * SPEED_OF_LIGHT < 0.1
         compared += 1

@@ -205,7 +205,7 @@ def test_light_is_that_on_the_detector():
     rest = LIBRARY.rest_wavelength
     ultraviolet = np.where(rest < 4500.0, 1e6, 1e-3)
     spectra = np.broadcast_to(np.stack([ultraviolet, np.ones_like(rest)]), (2, 2, len(rest))).copy()
-    library = eqx.tree_at(lambda own: own.spectra, LIBRARY, spectra)
+    library = eqx.tree_at(lambda library: library.spectra, LIBRARY, spectra)
     galaxy = galaxy_of(np.append(FLAT, 2000.0), log_age=np.append(np.full(10_000, 9.7), 6.5))
     motion = plan_of(configuration({"method": "basis"}), galaxy, library).motion
     assert motion.capacity > 0

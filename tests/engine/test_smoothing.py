@@ -233,7 +233,7 @@ def test_a_class_on_a_coarser_grid_is_a_gaussian(sigma, n_step):
         np.testing.assert_allclose(centre, place, atol=1e-3 * sigma)
         np.testing.assert_allclose(np.sqrt(variances), sigma, rtol=5e-3)
         edges, width = np.arange(side + 1) - side / 2, np.sqrt(sigma**2 - 1 / 12)
-        expected = np.outer(*(np.diff(norm.cdf(edges, own, width)) for own in reversed(place)))
+        expected = np.outer(*(np.diff(norm.cdf(edges, centre, width)) for centre in reversed(place)))
         assert np.abs(found - expected).max() < 1e-2 * expected.max()
 
 

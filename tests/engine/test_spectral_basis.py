@@ -175,7 +175,7 @@ def test_every_view_is_within_the_tolerance_of_its_own_mean(slope):
     for n_bin in (None, views):
         found = find_basis(templates, REST, seen, tolerance, n_bin)
         error = seen_by_a_detector(reconstructed(found)) - seen
-        halves.append([error[:, own] / seen[:, own].mean(axis=1)[:, None] for own in (slice(100), slice(100, None))])
+        halves.append([error[:, half] / seen[:, half].mean(axis=1)[:, None] for half in (slice(100), slice(100, None))])
     assert np.sqrt((halves[0][0 if slope > 0 else 1] ** 2).mean(axis=1)).max() > tolerance
     rms = [np.sqrt((error**2).mean(axis=1)).max() for error in halves[1]]
     assert len(found.spectra) < len(templates)

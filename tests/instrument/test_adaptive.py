@@ -46,8 +46,8 @@ def test_it_is_the_psf_of_maoppy():
 
     maoppy's pupil has 383 pixels and its spectrum steps of 0.023/m; both change its image by as much.
     """
-    own = optics(outer_scale=10)
-    found = adaptive_images(own, 3.125e-3, (6500.0, 6500.0), 0.84)
+    telescope = optics(outer_scale=10)
+    found = adaptive_images(telescope, 3.125e-3, (6500.0, 6500.0), 0.84)
     middle = found.images.shape[1] // 2
     assert found.reach >= RADII[-1]
     for (row, column), expected in MAOPPY.items():
@@ -69,10 +69,10 @@ def coarse_tables(monkeypatch):
 def test_the_variance_of_the_phase():
     """Far apart in the pupil exp(-sigma^2) of what diffraction lets through: A, C pi f_c^2 and what lies beyond the
     cut-off, which maoppy gives as 2.6193 rad2 together."""
-    own = optics(outer_scale=10)
+    turbulent = optics(outer_scale=10)
     far = np.array([6.0, 7.0, 7.5])
     none = optics_of(**VLT, r0=1e6, amplitude=0, alpha=1, beta=2)
-    lost = -np.log(optical_transfer(own, 6500.0, far, 0 * far) / optical_transfer(none, 6500.0, far, 0 * far))
+    lost = -np.log(optical_transfer(turbulent, 6500.0, far, 0 * far) / optical_transfer(none, 6500.0, far, 0 * far))
     beyond = 0.0229 * 6 * np.pi / 5 * 0.15 ** (-5 / 3) * (2.0625**2 + 0.01) ** (-5 / 6)
     assert 2 + 1e-3 * np.pi * 2.0625**2 + beyond == pytest.approx(2.6193, rel=2e-3)
     np.testing.assert_allclose(lost, 2.6193, rtol=3e-3)
@@ -109,13 +109,13 @@ def test_without_a_correction_it_is_the_seeing():
 @pytest.mark.slow
 def test_images_between_the_nodes():
     """Of a narrow range of the narrow field mode: 3e-4 of the peak at wavelengths between the nodes; light enclosed."""
-    own = optics(ratio=1)
-    found = adaptive_images(own, 0.025, (6000.0, 7000.0), 0.8)
+    telescope = optics(ratio=1)
+    found = adaptive_images(telescope, 0.025, (6000.0, 7000.0), 0.8)
     shares = found.nodes.shares(np.array([6123.0, 6789.0]), np)
     between = np.einsum("bn,nyx->byx", shares, found.images)
     for wavelength, image in zip((6123.0, 6789.0), between, strict=True):
         one = found.reach, WavelengthNodes(np.array([wavelength]), 8)
-        exact = adaptive_images(own, 0.025, (wavelength, wavelength), 0.8, like=one)
+        exact = adaptive_images(telescope, 0.025, (wavelength, wavelength), 0.8, like=one)
         np.testing.assert_allclose(image, exact.images[0], atol=3e-4 * exact.images.max())
     inner = found.images[:, 10:-10, 10:-10]
     light = inner.sum(axis=(1, 2))
@@ -133,8 +133,8 @@ def test_the_presets():
     images = PSF.images(psf, PSFParameters())
     shares = psf.nodes.shares(np.array([4750.0, 6500.0, 9350.0]), np)
     middle = psf.reach
-    for own, width in zip(shares, (0.084, 0.062, 0.047), strict=True):
-        row = np.einsum("n,nx->x", own, np.asarray(images)[:, middle, middle:])
+    for weights, width in zip(shares, (0.084, 0.062, 0.047), strict=True):
+        row = np.einsum("n,nx->x", weights, np.asarray(images)[:, middle, middle:])
         half = np.interp(-row[0] / 2, -row[:6], np.arange(6)) * 0.05
         assert half == pytest.approx(width, abs=0.008)  # linear between spaxels
     wide = load_instrument("muse_wfm_ao").psf

@@ -64,10 +64,10 @@ def test_exposures_leave_out_dead_fibres_and_turn_the_bundle_in_its_field():
     places = fibre_places(settings)
     assert len(places) == 3 * 17
     assert set(places.number[places.exposure == 2]) == set(range(1, 20)) - {2, 19}
-    own, other = (own.number.tolist().index(5) for own in (places, whole))
+    fibre, other = (places_of.number.tolist().index(5) for places_of in (places, whole))
     offset = np.asarray(settings.dithers[0])
     x, y = whole.x[other] - offset[0], whole.y[other] - offset[1]
-    np.testing.assert_allclose([places.x[own] - offset[0], places.y[own] - offset[1]], [y, -x], atol=1e-12)
+    np.testing.assert_allclose([places.x[fibre] - offset[0], places.y[fibre] - offset[1]], [y, -x], atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def test_stars_are_counted_as_numpy_counts_them():
     edges = (np.arange(n_side + 1) - n_side / 2) * side
     stars = places(5000)
     found = Crowding.of(stars / 0.7, config(psf).instrument, STELLAR, 0.7)
-    for own, (first, second) in zip(found.counts, ((0, 1), (1, 2), (2, 0)), strict=True):
+    for counts_of_view, (first, second) in zip(found.counts, ((0, 1), (1, 2), (2, 0)), strict=True):
         expected = np.histogram2d(stars[:, second], stars[:, first], bins=(edges, edges))[0]
-        np.testing.assert_array_equal(own.reshape(n_side, n_side), expected)
+        np.testing.assert_array_equal(counts_of_view.reshape(n_side, n_side), expected)
 
 
 def test_parts_add_up_and_what_is_nowhere_is_not_counted():
@@ -160,7 +160,9 @@ def test_the_same_for_any_turn_of_the_galaxy():
     """Views of one galaxy share a deposit: an angle changes none."""
     stars = galaxy(2000)
     angles = [{"observation": {"redshift": 0.05, "align": "none", "inclination": angle}} for angle in (0, 80)]
-    found = [take_census(run, resolve(run), [stars]).crowding for run in (config(**own) for own in angles)]
+    found = [
+        take_census(run, resolve(run), [stars]).crowding for run in (config(**observation) for observation in angles)
+    ]
     np.testing.assert_array_equal(found[0].counts, found[1].counts)
 
 
@@ -182,11 +184,11 @@ def test_processes_that_read_parts_smooth_as_one_does(galaxy_file):
     run = load_config(config(), overrides={"galaxy": {"path": str(galaxy_file)}})
     alone = hold_galaxy(run, resolve(run), lambda *_: None)
     assert alone.info.smoothing_length.startswith("distance to neighbour")
-    for own in run_team(2, lambda team: hold_galaxy(run, resolve(run), lambda *_: None, team)):
-        assert not isinstance(own, Exception), own
-        share = slice(*own.team.share(len(alone.galaxy.stars.initial_mass)))
-        np.testing.assert_array_equal(own.galaxy.stars.smoothing_length, alone.galaxy.stars.smoothing_length[share])
-        np.testing.assert_array_equal(own.census.crowding.counts, alone.census.crowding.counts)
+    for held in run_team(2, lambda team: hold_galaxy(run, resolve(run), lambda *_: None, team)):
+        assert not isinstance(held, Exception), held
+        share = slice(*held.team.share(len(alone.galaxy.stars.initial_mass)))
+        np.testing.assert_array_equal(held.galaxy.stars.smoothing_length, alone.galaxy.stars.smoothing_length[share])
+        np.testing.assert_array_equal(held.census.crowding.counts, alone.census.crowding.counts)
 
 
 @pytest.fixture
@@ -305,9 +307,9 @@ def test_views_that_smooth_have_lengths_whatever_view_came_first():
     first, second = load_for(coarse, mesh), load_for(fine, mesh)
     assert first.source.galaxy.stars.smoothing_length is None
     assert second.source.galaxy.stars.smoothing_length is not None
-    assert [first.serves(own.config) for own in (coarse, turned, fine)] == [True, True, False]
-    assert [second.serves(own.config) for own in (coarse, turned, fine)] == [True, True, True]
-    found = [prepare_plan(own, second) for own in (fine, coarse)]
+    assert [first.serves(view.config) for view in (coarse, turned, fine)] == [True, True, False]
+    assert [second.serves(view.config) for view in (coarse, turned, fine)] == [True, True, True]
+    found = [prepare_plan(view, second) for view in (fine, coarse)]
     assert found == ["smoothed", "nearest"]
 
 

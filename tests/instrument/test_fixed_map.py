@@ -159,7 +159,7 @@ def test_the_light_of_adaptive_optics_in_discs():
     west, north = np.array([[0.0, 0.1]]), np.array([[0.0, -0.05, 0.2]])
     found = light_in_discs(optics_of(**OPTICS), 6500.0, 0.1, west, north)[0]
     away, psf = np.hypot(west[0][None, :], north[0][:, None]), profile_of(6500.0)
-    np.testing.assert_allclose(found, [[in_disc(psf, 0.1, own) for own in row] for row in away], atol=2e-6)
+    np.testing.assert_allclose(found, [[in_disc(psf, 0.1, distance) for distance in row] for row in away], atol=2e-6)
 
 
 @pytest.mark.slow
@@ -169,8 +169,8 @@ def test_the_light_of_many_discs_and_wavelengths():
     for far in (0.2, 1.5):
         every.append((np.array([[0.0, far], [0.07, 0.1]]), np.array([[0.0], [-0.05]])))
     found = lights_in_discs(optics_of(**OPTICS), wavelength, 0.1, every)
-    for own, (west, north), light in zip(wavelength, every, found, strict=True):
-        psf, away = profile_of(own), np.hypot(west[:, None, :], north[:, :, None])
+    for at, (west, north), light in zip(wavelength, every, found, strict=True):
+        psf, away = profile_of(at), np.hypot(west[:, None, :], north[:, :, None])
         expected = np.reshape([in_disc(psf, 0.1, one) for one in away.ravel()], away.shape)
         np.testing.assert_allclose(light, expected, atol=2e-6)
     turned = optics_of(**OPTICS, ratio=1.2, theta=30)
@@ -192,8 +192,8 @@ def test_fibres_behind_adaptive_optics():
     """Every fibre's light in every bin, the polynomials between the nodes included: 2e-4 of the star's."""
     light, places, wavelength = observed({"kind": "adaptive", "optics": OPTICS, "enclosed": 0.8})
     away = np.hypot(places.x, places.y)
-    profiles = [profile_of(own) for own in wavelength]
-    expected = [[in_disc(own, 0.5, distance) for own in profiles] for distance in away]
+    profiles = [profile_of(at) for at in wavelength]
+    expected = [[in_disc(profile, 0.5, distance) for profile in profiles] for distance in away]
     np.testing.assert_allclose(light, expected, atol=2e-4)
 
 

@@ -161,12 +161,12 @@ def write_stpsf(path, planes, only=None, **cards):
     """A file as stpsf's `calc_datacube` writes it (poppy/instrument.py, `calc_datacube` and `_calc_psf_format_output`;
     stpsf/stpsf_core.py): four extensions, the sides of their pixels, planes in metres of the vacuum."""
     hdus = fits.HDUList()
-    for name, own in planes.items():
+    for name, plane in planes.items():
         if only is None or name == only:
             binned = name.startswith("DET")
             header = {"OVERSAMP": 1 if binned else 4, "DET_SAMP": 4, "PIXELSCL": 0.1 if binned else 0.025}
             header |= {"DIFFLMT": 0.08, "EXTNAME": name, **cards}
-            hdus.append((fits.ImageHDU if hdus else fits.PrimaryHDU)(own, fits.Header(header)))
+            hdus.append((fits.ImageHDU if hdus else fits.PrimaryHDU)(plane, fits.Header(header)))
     hdus.writeto(path)
 
 
@@ -175,7 +175,7 @@ def stpsf_planes():
     fine[0, 18:22, 18:22], fine[1, 16:24, 16:24] = 2.0, 1.0
     every = {"OVERSAMP": fine, "OVERDIST": np.roll(fine, 4, axis=2)}
     binned = {
-        name.replace("OVER", "DET_"): own.reshape(2, 10, 4, 10, 4).sum(axis=(2, 4)) for name, own in every.items()
+        name.replace("OVER", "DET_"): plane.reshape(2, 10, 4, 10, 4).sum(axis=(2, 4)) for name, plane in every.items()
     }
     return {name: (every | binned)[name] for name in ("OVERSAMP", "DET_SAMP", "OVERDIST", "DET_DIST")}
 
@@ -190,7 +190,7 @@ def test_files_of_stpsf_are_taken_as_they_are(tmp_path):
     found = PSF.build(settings, 0.1, wavelength)
     np.testing.assert_allclose(found.node_wavelength, [14000, 26000], rtol=1e-12)
     image = np.asarray(image_at(found, PSFParameters(), jnp.asarray(20000.0)))
-    light = [own[2:38, 2:38].reshape(9, 4, 9, 4).sum(axis=(1, 3)) / own.sum() for own in planes["OVERDIST"]]
+    light = [plane[2:38, 2:38].reshape(9, 4, 9, 4).sum(axis=(1, 3)) / plane.sum() for plane in planes["OVERDIST"]]
     cut = (9 - len(image)) // 2
     expected = (0.5 * (light[0] + light[1]))[cut : 9 - cut, cut : 9 - cut]
     np.testing.assert_allclose(image, expected, atol=1e-6)
@@ -260,10 +260,10 @@ def test_blur_is_a_convolution(shape, side):
 def test_separable_blurs_are_convolutions():
     rng = np.random.default_rng(4)
     images, weights = rng.uniform(size=(12, 15, 3)), np.array([[0.2, 0.6, 0.2], [0.1, 0.8, 0.1]])
-    found = jax.jit(blur_separable)(images, tuple((1.0, own) for own in weights))
+    found = jax.jit(blur_separable)(images, tuple((1.0, line) for line in weights))
     both = sum(
-        np.stack([fftconvolve(images[:, :, k], np.outer(own, own), mode="valid") for k in range(3)], axis=2)
-        for own in weights
+        np.stack([fftconvolve(images[:, :, k], np.outer(line, line), mode="valid") for k in range(3)], axis=2)
+        for line in weights
     )
     np.testing.assert_allclose(np.asarray(found), both, rtol=1e-12)
 
@@ -275,8 +275,8 @@ def test_refined_layers_are_convolutions_of_what_is_zero_between_their_places(n_
     sparse = np.zeros((2, n_step * 8 + 1, n_step * 7 + 1, 3))
     sparse[:, ::n_step, ::n_step] = layers
     expected = sum(
-        np.stack([fftconvolve(own[:, :, k], np.outer(line, line), mode="valid") for k in range(3)], axis=2)
-        for own, line in zip(sparse, weights, strict=True)
+        np.stack([fftconvolve(image[:, :, k], np.outer(line, line), mode="valid") for k in range(3)], axis=2)
+        for image, line in zip(sparse, weights, strict=True)
     )
     found = jax.jit(refine, static_argnums=(2, 3))(layers, weights, n_step, expected.shape[:2])
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
@@ -305,7 +305,7 @@ def test_images_are_differentiable_in_their_widths():
 
 def test_moffat_of_no_width_is_one_spaxel():
     beta, one = jnp.asarray(2.5), jnp.asarray(1.0)
-    both = jax.jit(lambda fwhm: jax.jvp(lambda own: moffat_image(own, beta, 3), (fwhm,), (one,)))
+    both = jax.jit(lambda fwhm: jax.jvp(lambda width: moffat_image(width, beta, 3), (fwhm,), (one,)))
     image, gradient = both(jnp.asarray(0.0))
     np.testing.assert_allclose(np.asarray(image), np.pad([[1.0]], 3), atol=1e-8)
     assert np.isfinite(np.asarray(gradient)).all()

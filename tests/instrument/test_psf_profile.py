@@ -28,15 +28,15 @@ PLACES = np.random.default_rng(1).integers(-7, 8, (100, 2)) / FINE
 def seen(psf, painting, places=PLACES, n=9):
     """Images (n, n, star) of stars with the light 1 in the middle spaxel, 1 arcsec wide."""
     settings = psf_settings(psf)
-    own = PSF.build(settings, 1.0, np.linspace(5000.0, 6000.0, 3), painting)
-    side = painting.cells * (n + 2 * own.reach)
+    profile = PSF.build(settings, 1.0, np.linspace(5000.0, 6000.0, 3), painting)
+    side = painting.cells * (n + 2 * profile.reach)
     grid = SpaxelGrid(Footprint(side, side, 1.0 / painting.cells), painting.deposit)
     places = jnp.asarray(np.c_[-places[:, 0], places[:, 1], np.zeros(len(places))])
     index, weight = (np.asarray(part) for part in eqx.filter_jit(SpaxelGrid.weights)(grid, places))
     painted = np.zeros((side**2, len(places)))
     np.add.at(painted, (index, np.arange(len(places))[:, None]), weight)
     painted = painted.reshape(side, side, -1)
-    return np.asarray(blurred(own, PSFParameters(**jax.tree.map(jnp.asarray, settings.numbers())), painted))
+    return np.asarray(blurred(profile, PSFParameters(**jax.tree.map(jnp.asarray, settings.numbers())), painted))
 
 
 @eqx.filter_jit
@@ -53,8 +53,8 @@ def in_spaxels(profile, places=PLACES, n=9):
     images = []
     for x, y in np.round(places * FINE).astype(int):
         low_y, low_x = (middle - (FINE * n - 1) // 2 - shift for shift in (y, x))
-        own = profile[low_y : low_y + FINE * n, low_x : low_x + FINE * n]
-        images.append(own.reshape(n, FINE, n, FINE).sum(axis=(1, 3)))
+        part = profile[low_y : low_y + FINE * n, low_x : low_x + FINE * n]
+        images.append(part.reshape(n, FINE, n, FINE).sum(axis=(1, 3)))
     return np.stack(images, axis=2)
 
 
@@ -98,10 +98,10 @@ def test_a_finer_deposit_is_within_a_percent():
         assert worst(found, expected) < 0.01
         row = np.arange(9) - 4
         for axis in (0, 1):
-            wanted, own = (
+            wanted, painted = (
                 np.tensordot(row, image.sum(axis=axis), 1) / image.sum(axis=(0, 1)) for image in (expected, found)
             )
-            np.testing.assert_allclose(own, wanted, atol=2e-3)
+            np.testing.assert_allclose(painted, wanted, atol=2e-3)
         assert found.min() > -1e-4 * expected.max()
 
 

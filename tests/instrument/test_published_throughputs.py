@@ -71,17 +71,17 @@ def test_weave_counts_what_its_calculator_counts(name):
     """Pixels of a fibre's image, and S/N per pixel of 0.3 Angstrom behind no atmosphere, by the formulas of
     signal2noise.py, of 20 mag/arcsec2 in V in 1200 s."""
     settings = instrument_settings({"name": name, "fibres": "weave-547", "psf": {"fwhm": 1.0}})
-    own, diameter = settings.detector, 2 * 1.3045
+    camera, diameter = settings.detector, 2 * 1.3045
     area, efficiency = np.pi * (2.1**2 - 0.915**2), 0.9 * np.prod(WEAVE[name])
     pixels = diameter * 3.2 * 4.2e6 / 206265 * (1.8 / 3.1) / 15
     object_photons = 1e-8 * 1200 * 10000 * 3640 * 1000 / (6.6 * 550) * efficiency * area * 0.3 * np.pi * diameter**2 / 4
     published = object_photons / np.sqrt(object_photons + pixels * 3.0**2)
     per_angstrom = 1e-8 * 3640e-26 / (constants.h * 5500)  # photons/s/m2/arcsec2
-    ours = 1200 * per_angstrom * own.throughput[0] * own.collecting_area * 0.3 * settings.element_area
-    noise = np.sqrt(ours + own.pixels_per_voxel * own.read_noise**2)
-    assert (own.dark_current, own.wavelength) == (0, None)
+    ours = 1200 * per_angstrom * camera.throughput[0] * camera.collecting_area * 0.3 * settings.element_area
+    noise = np.sqrt(ours + camera.pixels_per_voxel * camera.read_noise**2)
+    assert (camera.dark_current, camera.wavelength) == (0, None)
     assert ours / noise == pytest.approx(published, rel=0.01)
-    assert own.pixels_per_voxel == pytest.approx(pixels, rel=2e-3)
+    assert camera.pixels_per_voxel == pytest.approx(pixels, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ Components of the workbook of Smee et al. 2013's throughputs; 0.8252 of a star's
 @pytest.mark.parametrize("name", ["manga", "manga_19", "manga_fibres"])
 def test_manga_counts_what_boss_counted_and_five_per_cent_more(name):
     measured, air, _ = (np.array(column) for column in zip(*BOSS.values(), strict=True))
-    own = throughput(name, list(BOSS)) * air * 0.8252
-    np.testing.assert_allclose(own, 1.05 * measured.mean(axis=1), rtol=0.06)
+    published = throughput(name, list(BOSS)) * air * 0.8252
+    np.testing.assert_allclose(published, 1.05 * measured.mean(axis=1), rtol=0.06)
 
 
 def test_mangas_cameras_have_the_predicted_curves_and_sum_to_the_system():
@@ -127,15 +127,15 @@ def test_mangas_cameras_have_the_predicted_curves_and_sum_to_the_system():
 
 def test_manga_reaches_its_surveys_signal_to_noise():
     """4 to 8 per Angstrom and fibre at 23 AB mag/arcsec2 in r in 3 h (Bundy et al. 2015), by the CCD equation."""
-    own = preset("manga_fibres").detector
+    camera = preset("manga_fibres").detector
     sky, wavelength = load_sky("dark"), 6200.0
     window = np.abs(sky.wavelength - wavelength) < 200
-    per_photon = np.pi * own.collecting_area * 3 * 3600 * throughput("manga_fibres", wavelength)
+    per_photon = np.pi * camera.collecting_area * 3 * 3600 * throughput("manga_fibres", wavelength)
     photons = 3631e-26 * 10 ** (-0.4 * 23) / (constants.h * wavelength)  # per second, m2, Angstrom and arcsec2
     source = photons * per_photon * sky.transmission[window].mean()
     background = sky.emission[window].mean() * 1e-4 * per_photon
-    pixels = own.pixels_per_voxel / (1e-4 * np.log(10) * wavelength)
-    read = pixels * (12 * own.read_noise**2 + 3 * own.dark_current)
+    pixels = camera.pixels_per_voxel / (1e-4 * np.log(10) * wavelength)
+    read = pixels * (12 * camera.read_noise**2 + 3 * camera.dark_current)
     assert 4 < source / np.sqrt(source + background + read) < 8
 
 
@@ -175,15 +175,15 @@ JWST's calculator finds at S/N 10 per pixel."""
 def test_nirspec_has_the_signal_to_noise_of_jwsts_calculator_at_its_limits(name):
     """The benchmark: two nods of four exposures of 17 groups of 72.944 s, each less the other, 1.2 times the least
     zodiacal light, in a circle of 0.21 arcsec with about 0.85 of a star's light."""
-    own = preset(name).detector
+    camera = preset(name).detector
     count, time, area = 8, 17 * 72.944, np.pi * 0.21**2
     for micron, (limit, width) in ETC_LIMITS[name].items():
         zodiac = np.interp(micron, [1, 1.5, 2, 2.5, 3, 3.5], [0.215, 0.225, 0.187, 0.158, 0.121, 0.121])  # MJy/sr
-        per_flux = own.collecting_area * throughput(name, 1e4 * micron) * count * time  # electrons per W/m2/Hz
+        per_flux = camera.collecting_area * throughput(name, 1e4 * micron) * count * time  # electrons per W/m2/Hz
         per_flux *= width / (1e4 * micron) / constants.h
         source = 0.85 * limit * 1e-35 * per_flux
         background = zodiac * 1e-20 * area * (np.pi / 648000) ** 2 * per_flux
-        detector = area / 0.1**2 * count * (own.read_noise**2 + own.dark_current / 3600 * time)
+        detector = area / 0.1**2 * count * (camera.read_noise**2 + camera.dark_current / 3600 * time)
         assert source / np.sqrt(source + 2 * (background + detector)) == pytest.approx(10, rel=0.25)
 
 
@@ -253,12 +253,12 @@ def test_harmoni_has_the_throughput_and_detectors_of_hsim(name):
     """By sim_instrument.py: losses within the cryostat and at windows count on the whole aperture of 37 m, those of
     the relay's four mirrors on the telescope's area; the trap behind the dichroic takes 3 % more. config.py has areas
     and the average detectors."""
-    own = preset(name).detector
+    camera = preset(name).detector
     visible, blue = name == "harmoni_vr", name in ("harmoni_vr", "harmoni_izj", "harmoni_iz", "harmoni_z_high")
-    assert own.collecting_area == (996.3 if blue else 896.3)
-    assert own.read_noise == (2 if visible else 6)
-    assert own.dark_current == pytest.approx(3600 * (0.00042 if visible else 0.0053), rel=0.01)
-    aperture = np.pi * 18.5**2 / own.collecting_area
+    assert camera.collecting_area == (996.3 if blue else 896.3)
+    assert camera.read_noise == (2 if visible else 6)
+    assert camera.dark_current == pytest.approx(3600 * (0.00042 if visible else 0.0053), rel=0.01)
+    aperture = np.pi * 18.5**2 / camera.collecting_area
     for micron, grating in HSIM_GRATINGS[name].items():
         telescope, dichroic, mirror, lens, detector = HSIM[micron]
         published = telescope * detector * (1 - mirror) ** 4 * (1 - 0.4 * lens) * (1 - aperture * 0.5 * lens) ** 2

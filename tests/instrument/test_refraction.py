@@ -56,15 +56,15 @@ def test_the_displacement_is_that_of_erfa(zenith):
     wavelength = np.array([4000.0, 9000.0, 5000.0])
     index = index_of_air(wavelength, pressure, temperature, humidity * saturated)
     found = (index[:-1] - index[-1]) * tangent
-    constants = np.array([erfa.refco(pressure, temperature, humidity, own * 1e-4) for own in wavelength])
+    constants = np.array([erfa.refco(pressure, temperature, humidity, at * 1e-4) for at in wavelength])
     whole = constants[:, 0] * tangent + constants[:, 1] * tangent**3
     np.testing.assert_allclose(found, whole[:-1] - whole[-1], rtol=0.015)
     assert abs((found[0] * units.rad).to_value("arcsec")) > 0.3
 
 
 def config(refraction=REFRACTION, **psf):
-    own = FIBRES | ({} if refraction is None else {"refraction": refraction})
-    return configuration(instrument=muse(4750, 9350, 1150, fov=3.0, psf=PSF | psf, fibres=own))
+    settings = FIBRES | ({} if refraction is None else {"refraction": refraction})
+    return configuration(instrument=muse(4750, 9350, 1150, fov=3.0, psf=PSF | psf, fibres=settings))
 
 
 def expected(zenith_distance, zenith_angle, places, wavelength, total):
@@ -125,7 +125,7 @@ def test_places_of_spectra_follow_refraction_as_that_of_erfa(stacked):
     West. On the sky the zenith lies at its angle in the field and that of the field together."""
     found, cube = stacked
     saturated = 10 ** ((0.7859 + 0.03477 * 11.0) / (1 + 0.00412 * 11.0))
-    constants = np.array([erfa.refco(743.0, 11.0, 5.0 / saturated, own * 1e-4) for own in to_vacuum(found["WAVE"])])
+    constants = np.array([erfa.refco(743.0, 11.0, 5.0 / saturated, at * 1e-4) for at in to_vacuum(found["WAVE"])])
     exposure = cube.fibres.places.exposure - 1
     tangent = np.tan(np.deg2rad([55, 56, 57]))[exposure][:, None]
     angle = np.deg2rad(np.array([30, 34, 38]) + 30)[exposure][:, None]
@@ -147,7 +147,7 @@ def test_a_cube_at_the_places_of_its_spectra_is_corrected(stacked):
         for k, flux in enumerate(found["FLUX"].T):
             east, north = (sign * found[name][:, place(k)] for sign, name in ((-1, "XPOS"), (1, "YPOS")))
             image = np.nan_to_num(spaxels_by_shepard(flux, east, north, np.pi, (grid, grid), 0.5, 0.7, 1.6))
-            yield [np.sum(image * own) / image.sum() for own in np.meshgrid(grid, grid)]
+            yield [np.sum(image * axis) / image.sum() for axis in np.meshgrid(grid, grid)]
 
     np.testing.assert_allclose(np.array([*centroids(lambda k: k)]), 0, atol=0.03)
     fixed = np.array([*centroids(lambda _: 2)])

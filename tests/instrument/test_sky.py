@@ -60,7 +60,7 @@ def test_the_infrared_sky_has_the_atmospheres_bands_and_agrees_with_the_dark_one
     both = (sky.wavelength > 8100) & (sky.wavelength < 9000)
     known = np.interp(sky.wavelength[both], dark.wavelength, dark.emission)
     assert sky.emission[both].mean() == pytest.approx(known.mean(), rel=0.3)
-    smooth = [np.convolve(own, np.ones(9) / 9, "valid") for own in (sky.emission[both], known)]
+    smooth = [np.convolve(spectrum, np.ones(9) / 9, "valid") for spectrum in (sky.emission[both], known)]
     assert np.corrcoef(*smooth)[0, 1] > 0.95
 
 
