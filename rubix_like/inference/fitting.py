@@ -496,7 +496,8 @@ def _search(
             if isinstance(error, SystemExit):
                 progress.tell(words + ("" if place is None else "; the same command goes on from there"))
                 raise
-            found = found.interrupted()
+            running = np.flatnonzero(found.status == Status.RUNNING)
+            found = found.with_status(dict.fromkeys(running.tolist(), Status.INTERRUPTED))
             best = Best(request, problem, found, cells) if np.isfinite(found.loss[found.best]) else None
             raise SearchInterrupted(words, best) from None
 
@@ -540,7 +541,7 @@ def make_result(end: Best, progress: Progress) -> FitResult:
             quality=described.quality,
             verdict=described.verdict,
             edges=edges,
-            starts=end.found.closed(),
+            starts=dataclasses.replace(end.found, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0))),
             model=model,
             residual=residual,
             parameters=described.evaluated.parameters,

@@ -186,15 +186,6 @@ class SearchState:
         rows = {name: getattr(self, name)[kept] for name in ("start", *_MOVED, *_TRACES)}
         return dataclasses.replace(self, **rows)
 
-    def interrupted(self) -> "SearchState":
-        """With the starts that are running as ended."""
-        running = np.flatnonzero(self.status == int(Status.RUNNING))
-        return self.with_status(dict.fromkeys(running.tolist(), Status.INTERRUPTED))
-
-    def closed(self) -> "SearchState":
-        """Without what only a search that goes on needs."""
-        return dataclasses.replace(self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0)))
-
     def after(self, state: State) -> "SearchState":
         """With what has become of the starts that were running."""
         moved = np.flatnonzero(self.running)
