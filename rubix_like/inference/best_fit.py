@@ -276,8 +276,7 @@ def describe_best(
 def over_cells(
     posterior: Posterior, found: Laplace | str, cells: CellsSeen | None = None
 ) -> tuple[Laplace | str, tuple[str, ...]]:
-    """The approximation with the standard deviations of ages and metallicities over all cells of the SSP library, and
-    notes on them."""
+    """The approximation with sigma of ages and metallicities over all cells of the SSP library, and notes on them."""
     if isinstance(found, str):
         return found, ()
     wider = spreads(*(cells or CellsSeen()).near(posterior, np.asarray(found.latent, np.float64)), found.sigma)

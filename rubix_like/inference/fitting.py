@@ -257,8 +257,7 @@ def _fit(
     *,
     restart: bool,
 ) -> FitResult:
-    """Pose the problem, search for the best fit, describe it and write it; of a search that is interrupted the best so
-    far, and its checkpoints stay."""
+    """Pose, search, describe, write; an interrupted search leaves its checkpoints, and the best fit so far."""
     problem = pose_request(begun_with_few(request, galaxy), galaxy, progress, None if files is None else files.check)
     problem = with_effects_checked(problem, progress)
     places = Searches() if files is None else files.searches
@@ -356,8 +355,7 @@ def _with_error(best: Best, progress: Progress) -> Best:
 
 
 def _search_finer(n_part: int, coarse: Best, last: Best, places: Searches, progress: Progress) -> Best:
-    """The search with so many times the points of the first one, from where the last one ended; the first one's cells
-    of the SSP library serve it."""
+    """The search with more points, from where the last one ended; the first search's cells of the library serve it."""
     if coarse.error is None:
         raise ValueError("expected the error of the first search's points, got none")
     points = AT_FIRST * n_part
@@ -572,8 +570,7 @@ def _populations(
 def _result_cubes(
     problem: Problem, evaluated: Evaluated, values: ndarray, sigma: ndarray
 ) -> tuple[Iterable[Cube], dict[str, SetResult]]:
-    """The model and the residuals, of the one cube or of the first one, and those of each of several sets of data, with
-    the values in their headers."""
+    """Model and residuals of the one or first cube, and of each set of data, with the values in their headers."""
 
     def with_headers(alone: Problem, found: Evaluated) -> Iterator[Cube]:
         return (with_values(cube, problem.posterior.free, values, sigma) for cube in cubes_of(alone, found))

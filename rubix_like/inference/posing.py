@@ -330,8 +330,7 @@ def _check_fibres(prepared: _Prepared, pipeline: Pipeline) -> None:
 
 
 def _cut(request: Request, data: DataSet, *, moves: bool) -> _Prepared:
-    """The set cut to its windows, its settings as if it were alone; `moves`: particles are smoothed, as a set has an
-    unknown shift."""
+    """The set cut to its windows, with settings as if it were alone; `moves`: some set has an unknown shift."""
     settings = request.settings
     if data.name:
         nuisance, free = data.settings.nuisance, dict(settings.free)
@@ -704,8 +703,7 @@ _Particles = tuple[Pipeline, AbstractParticleSource, dict[str, Any], tuple[str, 
 
 
 def _of_synthetic(run: RunConfig, settings: FitSettings, report: Report) -> _Particles:
-    """The pipeline for the galaxy of the configuration, and for the fastest stars of its priors, its particles, the
-    trees of its parameters, and notes."""
+    """The pipeline for the configuration's galaxy and its fastest stars, its particles, parameter trees, and notes."""
     resolved = resolve(run)
     source, info = source_of(run, resolved.library, None, report)
     is_new = run.simulate is None or run.simulate.particles == "new"

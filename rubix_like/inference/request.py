@@ -34,8 +34,7 @@ Data = OneCube | Mapping[str, OneCube | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """A fit as it was asked for, checked: `model` is what the posterior is made from; `data`: of several sets those
-    that were given in Python, by name."""
+    """A fit as it was asked for, checked; `model`: what to fit; `data`: of several sets those given in Python."""
 
     config: RunConfig
     settings: FitSettings

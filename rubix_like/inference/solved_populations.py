@@ -91,8 +91,7 @@ def followed_by_weights(posterior: Posterior, latent: Latent) -> Float[ndarray, 
 
 
 def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Populations]:
-    """The populations that are solved for at these latents by the names of their components, with draws of the
-    weights."""
+    """The populations solved for at these latents, by the names of their components, with draws of the weights."""
     solving = _solving(posterior.forward)
     if solving is None:
         return {}

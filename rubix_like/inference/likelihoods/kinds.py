@@ -336,8 +336,7 @@ _LOST = (
 
 
 def make_errors(settings: LikelihoodSettings) -> AbstractErrors | None:
-    """The distribution of the errors that a section describes; None for normal errors. Raises ConfigError for an
-    unknown kind or parameter."""
+    """The errors that a section describes; None: normal ones. ConfigError for an unknown kind or parameter."""
     if settings.kind == GAUSSIAN:
         return None
     if settings.kind == StudentT.kind:

@@ -152,8 +152,7 @@ class Neighbours(NamedTuple):
 def neighbours_of(
     log_metallicity: Float[ndarray, " metal"], log_age: Float[ndarray, " age"], light: Float[ndarray, " weight"]
 ) -> Neighbours:
-    """Neighbours on one grid, metallicity first and age fastest; `light` of each template per weight, of which ratios
-    matter."""
+    """Neighbours on one grid, metallicity first, age fastest; `light` of each template per weight (ratios matter)."""
     number = np.arange(len(light)).reshape(len(log_metallicity), len(log_age))
     along = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
     pairs = np.concatenate([np.stack([left.ravel(), right.ravel()], axis=1) for left, right in along])

@@ -152,8 +152,7 @@ _NO_OTHERS: Mapping[str, Declaration] = MappingProxyType({})
 
 
 def find_parameter(name: str, others: Mapping[str, Declaration] = _NO_OTHERS) -> Declaration:
-    """The declaration of a parameter; raises ConfigError for what cannot be free. `others`: of a model of one's own,
-    in place of the synthetic galaxy's."""
+    """The declaration of a parameter; ConfigError for what cannot be free. `others`: of a user's galaxy model."""
     if name in others:
         return others[name]
     if name.startswith(GALAXY) and any(other.startswith(GALAXY) for other in others):

@@ -122,8 +122,7 @@ class SetModel(eqx.Module):
     of_fibres: bool = eqx.field(static=True, default=False)
 
     def light(self, made: Observed) -> Float[Array, "y x wave"]:
-        """The part of the model's cube that the data are about: its voxels, or the spectra of its fibres as a
-        column."""
+        """The model's flux that the data are about: voxels, or the spectra of fibres as a column."""
         if not self.of_fibres:
             return made.voxels.flux
         if made.fibres is None:

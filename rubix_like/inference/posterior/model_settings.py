@@ -264,8 +264,7 @@ def held(galaxy: Galaxy) -> HeldSource:
 
 
 def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
-    """The trees whose leaves the names of parameters are; before the line of `sight` is known, velocities along it are
-    0."""
+    """The trees whose leaves parameters name; without a line of `sight`, velocities along it are 0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
     if isinstance(source, ComponentsSource):

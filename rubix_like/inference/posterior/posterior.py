@@ -276,8 +276,7 @@ class Posterior(eqx.Module):
         return self.free.values(latent)
 
     def of_host(self, latent: Float[ndarray, " latent"]) -> tuple[Galaxy | None, Parameters]:
-        """The particles and parameters as host arrays, the particles None where nothing of them is free; not to be
-        traced."""
+        """Particles (None where nothing of them is free) and parameters as host arrays; not to be traced."""
         return self.forward.of_host(self.free.values(latent), particles=self.free.has(GALAXY, STARS))
 
     def observed(self, latent: Latent) -> Observed:
@@ -335,8 +334,7 @@ Group = Float[Array | ndarray, "start latent"]
 
 @runtime_checkable
 class SquaredLoss(Protocol):
-    """The function that is minimised: half the squared sum of residuals that depend on a vector of latents; a
-    pytree."""
+    """The function that is minimised: half the squared sum of residuals of a vector of latents; a pytree."""
 
     def residuals(self, latent: Latent) -> Any:
         """A pytree of residuals."""

@@ -524,8 +524,7 @@ Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 
 
 def as_sections(place: str, priors: Priors) -> dict[str, Mapping[str, Any]]:
-    """Priors as a configuration has them, {kind: numbers}; raises ConfigError, which begins with `place`, for what is
-    no number."""
+    """Priors as {kind: numbers}; ConfigError, which begins with `place`, for what is no number."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, prior in priors.items():
         try:

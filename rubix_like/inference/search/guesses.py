@@ -433,8 +433,7 @@ def _values(
 
 
 def scale_length_of(sketch: Sketch, around: Surroundings) -> float:
-    """Scale length of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and
-    the PSF's."""
+    """sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and the PSF's: of an exponential disc, kpc."""
     return float(np.sqrt(_variances(sketch, around)[0])) / ADAPTIVE / around.arcsec_per_kpc
 
 

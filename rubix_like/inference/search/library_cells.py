@@ -174,8 +174,7 @@ _WIDER = 1.1
 
 
 class Cell(NamedTuple):
-    """The loss between two nodes of the library, latents from `low` to `high`: the loss along the value by its slopes
-    at one place."""
+    """The loss along the value between two nodes of the library, `low` to `high`, by its slopes at one place."""
 
     low: float
     high: float

@@ -598,8 +598,7 @@ def search_with(
     cells: CellsSeen | None = None,
     report: Report = silent,
 ) -> Iterator[SearchState]:
-    """The search for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked
-    at."""
+    """The search for any residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
     placed = on_mesh(posterior, mesh)
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
