@@ -16,17 +16,24 @@ _LAST = ("fit", "simulate")
 """Sections whose keys are the last to be thought of."""
 
 
-def dotted_keys(model: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = ()) -> Iterator[str]:
+def dotted_keys(
+    model: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = (), beginning: str = ""
+) -> Iterator[str]:
     """The dotted key of every setting below `model` that is no section, readers' included; lists of sections, and
-    sections of a class they are within (`above`), count as settings."""
+    sections of a class they are within (`above`), count as settings.
+
+    Only keys on the way to `beginning` and below it: those of `galaxy` need JAX.
+    """
     above = (*above, model)
     for name, field in model.model_fields.items():
         key, sections = f"{prefix}{name}", list(sections_in(field.annotation, listed=False))
+        if not (key.startswith(beginning) or beginning.startswith(f"{key}.")):
+            continue
         if key == _READERS:
             sections = [READERS.find(reader) for reader in READERS.builtin]
         sections = [section for section in sections if section not in above]
         for section in sections:
-            yield from dotted_keys(section, f"{key}.", above)
+            yield from dotted_keys(section, f"{key}.", above, beginning)
         if not sections:
             yield key
 
