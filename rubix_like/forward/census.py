@@ -1,4 +1,4 @@
-"""What planning needs to know of a galaxy's particles: counts, sums and extremes, taken part by part and joined."""
+"""The census of a galaxy's particles that a run is planned by: counts, sums and extremes, part by part, then joined."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -34,7 +34,7 @@ _ROUNDING = 1.0001
 
 @dataclass(frozen=True, eq=False)
 class Census:
-    """What planning needs to know of the particles of a galaxy, without padding (host, float64).
+    """Counts, sums and extremes of the particles of a galaxy that a run is planned by, without padding (host, float64).
 
     `line_light`: that of emitters of lines; `sums`: their mass, and what shows whether it is a galaxy's; `sample`: what
     the galaxy's axes are found by, with the current mass where stars have one (empty where the axes are left as they
@@ -70,7 +70,7 @@ class Census:
 
     def joined(self, other: "Census") -> "Census":
         """The census of the particles of both."""
-        return Census(*(_joined(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)))
+        return Census(*(_joined(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)))
 
 
 def _joined(one: Any, other: Any) -> Any:
@@ -125,7 +125,7 @@ GasWeight = Literal["mass", "star_formation_rate", "central mass"]
 
 
 def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
-    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it, or where
+    """The weight of the gas that a run paints or maps: its mass wherever some source or map goes by it, or where
     sources differ; None where it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
     found: set[GasWeight] = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
@@ -155,8 +155,8 @@ def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]
     The velocity offset is added.
     """
     velocity, offset = np.asarray(stars.velocity, dtype=np.float64), config.observation.velocity_offset
-    own = None if isinstance(stars, Gas) else stars.random_velocity
-    random = 0.0 if own is None else np.abs(np.asarray(own, dtype=np.float64))
+    given = None if isinstance(stars, Gas) else stars.random_velocity
+    random = 0.0 if given is None else np.abs(np.asarray(given, dtype=np.float64))
     if config.is_oriented:
         return np.linalg.norm(velocity, axis=1) + abs(offset) + random
     return np.abs(velocity[:, 2] + offset) + random
@@ -189,7 +189,7 @@ class Brightness(NamedTuple):
 
 
 class CensusRules(NamedTuple):
-    """What a run counts of single particles: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas.
+    """Limits beyond which stars are counted: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas.
 
     `ionising`: the log10 age up to which stars ionise gas, and how bright they are in photons; None where the run
     paints no nebulae around stars.
@@ -207,7 +207,8 @@ class CensusRules(NamedTuple):
     @staticmethod
     def build(config: RunConfig, resolved: Resolved) -> "CensusRules":
         """The rules of a run; raises ConfigError for a library without the light that its nebulae need."""
-        products, nebular, library, ionising = config.products, config.nebular, resolved.library, None
+        products, nebular, library = config.products, config.nebular, resolved.library
+        ionising = None
         painted = {source.name for source in resolved.pipeline.paint}
         if nebular is not None and nebular.source == "stars" and NEBULAE in painted:
             nodes = np.asarray(library.log_age), np.asarray(library.metallicity)
@@ -228,7 +229,8 @@ class CensusRules(NamedTuple):
 
     def census(self, galaxy: Galaxy) -> Census:
         """The census of one slab."""
-        config, resolved, young, crowding = self.config, self.resolved, None, None
+        config, resolved = self.config, self.resolved
+        young = crowding = None
         stars, (gas, gas_lengths) = _real(galaxy.stars), self._gas(galaxy.gas)
         birth_mass = np.asarray(stars.initial_mass, dtype=np.float64)
         if self.ionising is not None:
@@ -272,9 +274,9 @@ class CensusRules(NamedTuple):
             brightness = brightness * within
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
-        own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)
-        lengths = Lengths.of(gas if gas.smoothing_length is None else own, self.widest)
-        return self._fast(own, brightness[brightness > 0]), lengths
+        shining = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)
+        lengths = Lengths.of(gas if gas.smoothing_length is None else shining, self.widest)
+        return self._fast(shining, brightness[brightness > 0]), lengths
 
 
 def log_universe_age(config: RunConfig) -> float:

@@ -1,4 +1,4 @@
-"""What every cube of a pipeline shares and no device needs: its axes, mask and header."""
+"""The axes, mask and header that all cubes of a pipeline share and no device needs."""
 
 import functools
 import operator
@@ -95,7 +95,7 @@ def describe_tables(setup: Setup) -> dict[str, str]:
     bands = () if config.products is None else (*config.products.filters, config.products.band)
     found = [load_band(name) for name in bands if name is not None]
     if found:
-        tables["filters"] = tuple(own for band in found for own in (band.wavelength, band.response))
+        tables["filters"] = tuple(curve for band in found for curve in (band.wavelength, band.response))
     ids = {f"context_{name}": digest_of(*parts) for name, parts in tables.items()}
     return {"context": digest_of(__version__, *sorted(ids.items())), **ids}
 
@@ -109,8 +109,8 @@ def _light_tables(setup: Setup) -> dict[str, tuple[Any, ...]]:
         tables["ssp"] = (np.asarray(library.spectra, np.float32), *map(np.asarray, axes))  # in 32 bits, as it is stored
     for name, plan in setup.sources.items():
         if name not in (STAR_SOURCE, NEBULAE, AGN):
-            own = plan.templates
-            tables[f"templates_{name}"] = (own.rest_wavelength, own.table, own.fwhm)
+            templates = plan.templates
+            tables[f"templates_{name}"] = (templates.rest_wavelength, templates.table, templates.fwhm)
     nebular = setup.config.nebular
     if nebular is not None and NEBULAE in setup.sources:
         tables["lines"] = _line_table(nebular.table)
@@ -128,14 +128,16 @@ def _instrument_tables(instrument: InstrumentSettings) -> dict[str, tuple[Any, .
     """PSF, line spread and detector, as far as the instrument has them; not its field, spaxels and bins."""
     parts = {name: getattr(instrument, name) for name in ("psf", "lsf", "detector")}
     tables: dict[str, tuple[Any, ...]] = {
-        name: (own.model_dump(mode="json", exclude={"file": True, "field": {"__all__": {"file"}}}),)
-        for name, own in parts.items()
-        if own is not None
+        name: (part.model_dump(mode="json", exclude={"file": True, "field": {"__all__": {"file"}}}),)
+        for name, part in parts.items()
+        if part is not None
     }
     if instrument.psf is not None and instrument.psf.kind == "image":
-        for own in instrument.psf.every_place:
-            planes, scale, table = load_psf_image(own)
-            tables["psf"] += (planes, scale) if own.wavelength is not None or table is None else (planes, scale, table)
+        for place in instrument.psf.every_place:
+            planes, scale, wavelength = load_psf_image(place)
+            tables["psf"] += (planes, scale)
+            if place.wavelength is None and wavelength is not None:
+                tables["psf"] += (wavelength,)
     return tables
 
 
@@ -176,7 +178,8 @@ def _library_entries(setup: Setup) -> dict[str, str]:
 
 def _dust_entries(setup: Setup) -> dict[str, MetaValue]:
     """The dust that the light went through: none where the pipeline has no stage or field for it."""
-    dust, screen, entries = setup.config.dust, setup.config.screen, dict[str, MetaValue]()
+    dust, screen = setup.config.dust, setup.config.screen
+    entries: dict[str, MetaValue] = {}
     if screen is not None and setup.pipeline.has_cube_stage("dust"):
         entries = {"dust_a_v": screen.a_v, "dust_place": screen.place, **_curve_entries(screen, "dust")}
     if isinstance(dust, ParticleDustSettings) and setup.pipeline.has_field(DUST_COLUMN):
@@ -197,7 +200,8 @@ def _curve_entries(dust: DustSettings | ParticleDustSettings, prefix: str) -> di
 
 def _nebular_entries(setup: Setup) -> dict[str, MetaValue]:
     """How gas shines around stars and around an active nucleus: none of what the pipeline does not paint."""
-    nebular, entries = setup.config.nebular, dict[str, MetaValue]()
+    nebular = setup.config.nebular
+    entries: dict[str, MetaValue] = {}
     if nebular is not None and NEBULAE in setup.sources:
         names = ("table", "source", "log_pressure", "escape_fraction", "dust_fraction", "velocity_dispersion")
         entries = {f"nebular_{name}": getattr(nebular, name) for name in names}
@@ -234,7 +238,7 @@ def git_revision() -> str | None:
 
 
 class FibreFrame(NamedTuple):
-    """What every cube of an instrument with fibres shares: where they lie, the map to spaxels, the file's layout."""
+    """Places of fibres, their map to spaxels and the file's layout, which all cubes of a pipeline share."""
 
     places: FibrePlaces
     weights: CubeWeights
@@ -243,7 +247,7 @@ class FibreFrame(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Header(AbstractCube):
-    """What every cube of a pipeline shares and no device needs (host arrays, float64).
+    """Axes, mask and header that all cubes of a pipeline share and no device needs (host arrays, float64).
 
     The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size;
     `voxel_bits`: which bits single voxels may have beside them.
@@ -336,6 +340,5 @@ def _stage_reports(planned: Planned) -> list[StageReport]:
 
 
 def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:
-    return functools.reduce(
-        np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
-    )
+    known = [mask.astype(np.int32) for mask in bits if mask is not None]
+    return functools.reduce(np.bitwise_or, known, np.zeros(shape, dtype=np.int32))

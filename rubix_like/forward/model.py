@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.arguments import plug_in_named, returned
-from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.basis import BasisPainter, paint_together
@@ -28,7 +27,14 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.product import ProductImages, SourceView, Viewer
 from rubix_like.forward.sources.source import AbstractSource, Kind, ReadsParticles, particles_of, scene_of
 from rubix_like.forward.sources.stars import star_scene
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, WavelengthSpatial, split_keys
+from rubix_like.forward.stages.base import (
+    AbstractCubeStage,
+    PaintedCube,
+    Spatial,
+    Voxels,
+    WavelengthSpatial,
+    split_keys,
+)
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import particle_shardings
@@ -100,13 +106,15 @@ def sum_fields(plan: Plan, tables: Tables, parameters: Parameters, particles: tu
 
 
 def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, particles: Any) -> Scene:
-    """Where particles of a kind are seen, and how fast: after the scene stages that read no field, with an amount of 1.
+    """Places and velocities of particles of a kind after the scene stages that read no field, with an amount of 1.
 
     They have the coordinates that the sources of this kind give them.
     """
     place = tables.alignment, tables.arcsec_per_kpc
-    shining = [scene_of(source, particles, *place).coordinates for source in tables.paint if source.kind == kind]
-    coordinates = {name: values for own in shining for name, values in own.items()}
+    coordinates: dict[str, Array] = {}
+    for source in tables.paint:
+        if source.kind == kind:
+            coordinates |= scene_of(source, particles, *place).coordinates
     scene = to_scene(particles, jnp.ones_like(jnp.asarray(particles.position)[:, 0]), coordinates, *place)
     for number, stage in enumerate(tables.scene):
         scene = scene if stage.reads else tables.scene_after(number, scene, parameters)
@@ -191,7 +199,7 @@ def _viewer(
 def look_of(
     tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, painter: AbstractPainter
 ) -> Look:
-    """What a source's painter sees of its `shining_of` particles, and their counters."""
+    """The view that a source's painter has of its `shining_of` particles, and their counters."""
 
     def look(chunk: Any, grid: SpaxelGrid = tables.grid) -> tuple[View, SourceCounters]:
         scene = _scene_of(tables, parameters, fields, source, chunk)
@@ -208,8 +216,8 @@ def shining_of(source: AbstractSource, particles: Any) -> Any:
 
 def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any) -> Scene:
     """A chunk of a source's `shining_of` particles, as they shine."""
-    own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
-    scene = scene_of(source, own, tables.alignment, tables.arcsec_per_kpc)
+    particles = chunk.particles if isinstance(chunk, UsedFirst) else chunk
+    scene = scene_of(source, particles, tables.alignment, tables.arcsec_per_kpc)
     return source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
 
 
@@ -243,33 +251,23 @@ def _added(leaves: list[Array], kind: Sum, in_parts: bool, layout: DeviceLayout)
     if not in_parts:
         return lax.psum(leaves, DATA_AXIS)
     axis = 1 if kind is Sum.BINS else 0
-    beyond = [-np.array(leaf.shape) % layout.n_data * (np.arange(leaf.ndim) == axis) for leaf in leaves]
-    even = [jnp.pad(leaf, [(0, int(more)) for more in own]) for leaf, own in zip(leaves, beyond, strict=True)]
+    even = []
+    for leaf in leaves:
+        widths = [(0, 0)] * leaf.ndim
+        widths[axis] = (0, -leaf.shape[axis] % layout.n_data)
+        even.append(jnp.pad(leaf, widths))
     return lax.psum_scatter(even, DATA_AXIS, scatter_dimension=axis, tiled=True)
 
 
-class Voxels(NamedTuple):
-    """(y, x, wave), on each device the bins of its part, fields as those of `PaintedCube`.
-
-    Where the parts are not even the last ones have bins beyond the detector's, to be left out.
-    """
-
-    flux: Float[Array, "y x wave"]
-    variance: Float[Array, "y x wave"] | None
-    truth: Float[Array, "y x wave"] | None
-    bits: Int[Array, "y x wave"] | None = None
-    contributions: Mapping[str, Float[Array, "y x wave"]] | None = None
-
-
 class Observed(NamedTuple):
-    """What the compiled function returns: voxels, what is the same on all devices, counters by source and field, and
-    all bins of the `fibres` that the cube is made of."""
+    """Results of the compiled function: voxels, what is the same on all devices, counters by source and field, and all
+    bins of the `fibres` that the cube is made of."""
 
     voxels: Voxels
     moments: Float[Array, "y x 2"]
     products: ProductImages | None
     counters: dict[str, SourceCounters]
-    fibres: FibreVoxels | None = None
+    fibres: Voxels | None = None
 
 
 def finish(
@@ -290,7 +288,9 @@ def finish(
     spatial = seen_through(tables.grid, early)
     viewer = _viewer(plan, tables, parameters, fields, None)
     painters = [source.painter for source in viewer.sources]
-    projected = [own.project(light, spatial, layout) for own, light in zip(painters, partial.light, strict=True)]
+    projected = [
+        painter.project(light, spatial, layout) for painter, light in zip(painters, partial.light, strict=True)
+    ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
     summed = list(zip(tables.products, partial.products, strict=True))
@@ -351,29 +351,30 @@ def leading_spatial(tables: Tables, parameters: Parameters) -> tuple[_SpatialMap
 
 
 def _by_wavelength(maps: _SpatialMaps) -> WavelengthSpatial | None:
-    return next((own for own in maps if isinstance(own, WavelengthSpatial)), None)
+    return next((map_ for map_ in maps if isinstance(map_, WavelengthSpatial)), None)
 
 
 def seen_through(grid: SpaxelGrid, maps: _SpatialMaps) -> Images:
-    """What is seen of painted columns: through these maps, one after the other."""
+    """Images of painted columns through these maps, one after the other."""
 
     def through(chosen: Callable[[WavelengthSpatial], Spatial]) -> Callable[[Array], Array]:
-        own = [chosen(one) if isinstance(one, WavelengthSpatial) else one for one in maps]
+        steps = [chosen(map_) if isinstance(map_, WavelengthSpatial) else map_ for map_ in maps]
 
         def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
-            images = functools.reduce(lambda images, one: one(images), own, images)
+            for step in steps:
+                images = step(images)
             return images.reshape(-1, images.shape[2])
 
         return seen
 
-    middle, one = through(lambda one: one.middle), _by_wavelength(maps)
-    if one is None:
+    middle, varying = through(lambda map_: map_.middle), _by_wavelength(maps)
+    if varying is None:
         return Images(grid, middle)
 
     def terms(images: Float[Array, "y x k"], sizes: tuple[int, ...]) -> Float[Array, "seen k"]:
-        return through(lambda one: lambda images: one.terms(images, sizes))(images)
+        return through(lambda map_: lambda images: map_.terms(images, sizes))(images)
 
-    return Images(grid, middle, SeenByWavelength(terms, one.shares, through(lambda one: one.bins)))
+    return Images(grid, middle, SeenByWavelength(terms, varying.shares, through(lambda map_: map_.bins)))
 
 
 def finish_group(group: Group, inputs: PassInputs, partials: Sequence[Partial]) -> tuple[Observed, ...]:
@@ -493,7 +494,7 @@ def particles_by_pass(tables: Tables, galaxy: Galaxy) -> tuple[tuple[Any, ...], 
 
 
 def observe_share(group: Group, inputs: PassInputs, particles: tuple[tuple[Any, ...], ...]) -> tuple[Observed, ...]:
-    """What every device of the mesh does inside `jax.shard_map`, with its share of the particles (`particles_by_pass`).
+    """Cubes from one device's share of the particles (`particles_by_pass`), inside `jax.shard_map`.
 
     Each pass ends with one collective for all observations: the fields, if there are any, then the light.
     """

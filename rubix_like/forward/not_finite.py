@@ -140,8 +140,8 @@ def _flags(
         )
 
     scenes = [
-        scene_of(source, own, tables.alignment, tables.arcsec_per_kpc)
-        for source, own in zip(tables.paint, particles[-1], strict=False)
+        scene_of(source, shining, tables.alignment, tables.arcsec_per_kpc)
+        for source, shining in zip(tables.paint, particles[-1], strict=False)
     ]
     for name, scene in zip(plan.sources, scenes, strict=True):
         note(f"source '{name}'", _real_particles(scene))
@@ -173,8 +173,9 @@ def _flags(
         names = tables.cube_names[0 if number == n_early else number - 1 : number]
         if names:
             bits = 0 if cube.bits is None else cube.bits
-            voxels = [cube.flux, without_negative(cube.variance), cube.truth]
-            note(f"stage '{', '.join(names)}'", [jnp.where(bits == 0, own, 0) for own in voxels if own is not None])
+            arrays = [cube.flux, without_negative(cube.variance), cube.truth]
+            good = [jnp.where(bits == 0, array, 0) for array in arrays if array is not None]
+            note(f"stage '{', '.join(names)}'", good)
 
     finish(plan, layout, tables, parameters, fields, partial, key, watch)
     return lax.pmax(jnp.stack(flags).astype(jnp.int32), layout.mesh.axis_names)

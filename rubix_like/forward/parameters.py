@@ -84,8 +84,8 @@ class Parameters(SimpleNamespace):
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
         """Leaves and sections, each with its attribute's key, and the names of all."""
-        own = vars(self)
-        return tuple((jax.tree_util.GetAttrKey(name), value) for name, value in own.items()), tuple(own)
+        below = vars(self)
+        return tuple((jax.tree_util.GetAttrKey(name), value) for name, value in below.items()), tuple(below)
 
     @classmethod
     def tree_unflatten(cls, names: tuple[str, ...], leaves: Iterable[Any]) -> "Parameters":
@@ -99,7 +99,7 @@ _SHARES = Declaration("", "", Parameter(), tuple[Annotated[Number, Field(gt=0)],
 
 def _read(declared: Declaration, value: Any, shape: tuple[int, ...], place: str) -> Array:
     """An array in the unit of a parameter; ConfigError for what its setting cannot be, unless it is traced."""
-    if isinstance(value, list | tuple) and any(isinstance(own, Tracer) for own in value):
+    if isinstance(value, list | tuple) and any(isinstance(number, Tracer) for number in value):
         numbers = jnp.asarray(value)
     else:
         try:
@@ -153,7 +153,7 @@ def _tree(named: Mapping[str, Any]) -> Parameters:
     for name in sorted(named):
         first, _, rest = name.partition(".")
         below.setdefault(first, {})[rest] = named[name]
-    return Parameters(**{name: own[""] if "" in own else _tree(own) for name, own in below.items()})
+    return Parameters(**{name: part[""] if "" in part else _tree(part) for name, part in below.items()})
 
 
 def screen_a_v(parameters: Parameters) -> Array | None:

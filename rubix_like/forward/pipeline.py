@@ -32,7 +32,7 @@ from rubix_like.errors import ConfigError, expect, nearest
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.fields.dust_column import check_dust
-from rubix_like.forward.model import Group, Observed, PassInputs, Voxels, lay_out, table_specs
+from rubix_like.forward.model import Group, Observed, PassInputs, lay_out, table_specs
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
@@ -42,6 +42,7 @@ from rubix_like.forward.programs import Signature, compiled_observe, compiled_to
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
 from rubix_like.forward.run_notes import call_notes
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
+from rubix_like.forward.stages.base import Voxels
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
@@ -88,7 +89,6 @@ class Pipeline(eqx.Module):
     together: tuple[bool, ...] = eqx.field(static=True, default=())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What pickle keeps: tables and parameters as arrays of the host, devices by their number."""
         trees = (jax.tree.map(np.asarray, tree) for tree in (self.tables, self.parameters))
         static = (self.plan, self.layout, self.frame, self.others, self.name, self.groups, self.together)
         return _unpickled, (*trees, self.noise_key, *static)
@@ -350,7 +350,7 @@ class Pipeline(eqx.Module):
     def arguments(
         self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
-        """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
+        """Arguments of the compiled function: tables, parameters, the galaxy placed on the mesh, the noise key."""
         chosen, chosen_key = self.chosen(parameters, key)
         galaxy = as_dtype(galaxy, self.plan.dtype)
         check_lengths_within_plan(self.tables, galaxy)
@@ -365,13 +365,13 @@ class Pipeline(eqx.Module):
         pipeline of several observations.
         """
         self.check_alone()
-        own = self.parameters
+        values = self.parameters
         if isinstance(parameters, Mapping):
-            own = own.changed(parameters)
-        else:
-            every = own if parameters is None else parameters
-            own = own.replaced(expect(every, Parameters, "parameters", "numbers by dotted name, or rl.Parameters"))
-        chosen = as_dtype(own, self.plan.dtype)
+            values = values.changed(parameters)
+        elif parameters is not None:
+            wanted = "numbers by dotted name, or rl.Parameters"
+            values = values.replaced(expect(parameters, Parameters, "parameters", wanted))
+        chosen = as_dtype(values, self.plan.dtype)
         check_within_plan(self.tables, chosen)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
@@ -395,7 +395,7 @@ class Pipeline(eqx.Module):
         )
 
     def to_parts(self, observed: Observed) -> ShardedCube:
-        """The same, with the voxels left in parts on the devices of this process."""
+        """The cube, its voxels left in parts on the devices of this process."""
         observed = own_copy(observed)
         frame, voxels = self.frame, observed.voxels
         return ShardedCube(
@@ -471,7 +471,7 @@ class Pipeline(eqx.Module):
             "lsf_fwhm": frame.lsf_fwhm,
             "mean_v_los": _mean_v_los(observed.moments),
             "counters": star_counters(observed.counters),
-            "source_counters": {name: own for name, own in observed.counters.items() if name != STAR_SOURCE},
+            "source_counters": {name: counts for name, counts in observed.counters.items() if name != STAR_SOURCE},
             "footprint": frame.footprint,
             "meta": frame.meta,
             "maps": self._maps(observed),
@@ -484,26 +484,25 @@ class Pipeline(eqx.Module):
         if self.layout.gathered or split.n_padded == n_wave:
             return voxels
 
-        def cut(own: Any) -> Any:
-            return own[:, :, :n_wave] if isinstance(own, Tracer) else np.asarray(own)[:, :, :n_wave]
+        def cut(array: Any) -> Any:
+            return array[:, :, :n_wave] if isinstance(array, Tracer) else np.asarray(array)[:, :, :n_wave]
 
         return jax.tree.map(cut, voxels)
 
     def _fibres(self, observed: Observed) -> FibreSpectra | None:
-        frame = self.frame.fibres
-        if observed.fibres is None or frame is None:
+        frame, spectra = self.frame.fibres, observed.fibres
+        if spectra is None or frame is None:
             return None
-        own = observed.fibres
         return FibreSpectra(
-            flux=own.flux,
-            variance=own.variance,
-            truth=own.truth,
+            flux=spectra.flux,
+            variance=spectra.variance,
+            truth=spectra.truth,
             places=frame.places,
             weights=frame.weights,
             mask=self.frame.wave_bits,
             layout=frame.layout,
-            bits=own.bits,
-            contributions=own.contributions or {},
+            bits=spectra.bits,
+            contributions=spectra.contributions or {},
         )
 
     def _maps(self, observed: Observed) -> Maps | None:
@@ -521,7 +520,7 @@ class Pipeline(eqx.Module):
         )
 
 
-def planned_alike(one: RunConfig, other: RunConfig) -> bool:
+def planned_alike(first: RunConfig, second: RunConfig) -> bool:
     """Whether two configurations differ, if at all, in how far and where to the galaxy is turned, and in its offset:
     parameters that nothing is planned by, as long as there are angles in both or in neither."""
 
@@ -531,7 +530,7 @@ def planned_alike(one: RunConfig, other: RunConfig) -> bool:
         same = {name: None if angle is None else 0.0 for name, angle in angles.items()} | {"offset": (0.0, 0.0)}
         return config.model_copy(update={"observation": observation.model_copy(update=same)})
 
-    return without_pose(one) == without_pose(other)
+    return without_pose(first) == without_pose(second)
 
 
 def _unpickled(
@@ -584,7 +583,10 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
     groups: list[list[Pipeline]] = []
     for pipeline in pipelines:
         for group in groups:
-            if _seen_alike(group[0], pipeline) and any(_sources_together((group[0], pipeline))):
+            first = group[0]
+            same_field = first.mesh == pipeline.mesh and first.pointings == pipeline.pointings
+            alike = same_field and eqx.tree_equal(_seen_in_common(first), _seen_in_common(pipeline))
+            if alike and any(_sources_together((first, pipeline))):
                 group.append(pipeline)
                 break
         else:
@@ -594,17 +596,10 @@ def alike_groups(pipelines: Sequence[Pipeline]) -> list[list[Pipeline]]:
     ]
 
 
-def _seen_alike(one: Pipeline, other: Pipeline) -> bool:
-    """Whether two pipelines see their particles alike, on the same grid and by the same parameters."""
-    if one.mesh != other.mesh or one.pointings != other.pointings:
-        return False
-    return bool(eqx.tree_equal(_seen_in_common(one), _seen_in_common(other)))
-
-
 def _sources_together(pipelines: Sequence[Pipeline]) -> tuple[bool, ...]:
     """Whether one pass over a source's particles paints it for all pipelines, by source."""
     sources = zip(*(pipeline.tables.paint for pipeline in pipelines), strict=True)
-    return tuple(may_paint_together([source.painter for source in alike]) for alike in sources)
+    return tuple(may_paint_together([source.painter for source in each]) for each in sources)
 
 
 def _seen_in_common(pipeline: Pipeline) -> Any:
@@ -677,8 +672,8 @@ def parameters_by_name(known: Mapping[str, Collection[str]], parameters: Chosen)
             f"parameters: expected numbers by dotted name beside several observations ({', '.join(known)}), got "
             f"{type(parameters).__name__}"
         )
-    of_one = [name for name in parameters if str(name).startswith(_OBSERVATIONS)]
-    for name in (name for name in parameters if name not in of_one):
+    of_observation = [name for name in parameters if str(name).startswith(_OBSERVATIONS)]
+    for name in (name for name in parameters if name not in of_observation):
         having = [observation for observation, names in known.items() if name in names]
         first, _, rest = str(name).partition(".")
         if first in _OF_DETECTOR and having and len(known) > 1:
@@ -690,7 +685,7 @@ def parameters_by_name(known: Mapping[str, Collection[str]], parameters: Chosen)
             raise ConfigError(f"parameters: expected '{_OBSERVATIONS}{first}.{rest or 'KEY'}', got '{name}'")
         for observation in having or list(known)[:1]:  # which refuses it
             found[observation][name] = parameters[name]
-    for name in of_one:
+    for name in of_observation:
         observation, _, key = str(name).removeprefix(_OBSERVATIONS).partition(".")
         arms = [other for other in known if other.startswith(f"{observation}_")]
         chosen = [observation] if observation in known else arms
@@ -749,34 +744,36 @@ class PipelineGroup(NamedTuple):
         return Group(plans, layouts, first.together)
 
     def inputs(self) -> PassInputs:
-        """What the first pass over the particles reads beside them."""
+        """The inputs of the first pass over the particles."""
         chosen, keys = zip(*(pipeline.chosen() for pipeline in self.pipelines), strict=True)
         return PassInputs(tuple(pipeline.tables for pipeline in self.pipelines), chosen, keys, {})
 
     def lower(self, galaxy: Galaxy) -> Any:
         """The lowered computation for a galaxy of this size; of one observation, that of its pipeline."""
-        program, arguments = self.program(galaxy)
-        return program.lower(*arguments)
+        arguments = self.arguments(galaxy)
+        return self.compiled(*arguments).lower(*arguments)
 
     def observed(self, galaxy: Galaxy, compiled: Any = None) -> tuple[Observed, ...]:
-        """What each observation sees, by what `lower` gave, compiled (None: by what this process has compiled)."""
-        program, arguments = self.program(galaxy)
-        found = (compiled or program)(*arguments)
+        """The results of each observation, by what `lower` gave, compiled (None: by what this process has compiled)."""
+        arguments = self.arguments(galaxy)
+        found = (compiled or self.compiled(*arguments))(*arguments)
         return found if len(self.pipelines) > 1 else (found,)
 
-    def program(self, galaxy: Galaxy) -> tuple[Any, tuple[Any, ...]]:
-        """The jitted function, and its arguments: tables, parameters, the galaxy placed on the mesh, noise keys. Those
-        of a group of one are its pipeline's, which shares what was compiled for its calls."""
+    def arguments(self, galaxy: Galaxy) -> tuple[Any, Any, Galaxy, Any]:
+        """Tables, parameters, the galaxy placed on the mesh, noise keys; of a group of one those of its pipeline."""
         first = self.pipelines[0]
         if len(self.pipelines) == 1:
-            arguments = first.arguments(galaxy)
-            return first.compiled(*arguments), arguments
+            return first.arguments(galaxy)
         inputs, galaxy = self.inputs(), as_dtype(galaxy, first.plan.dtype)
         for tables in inputs.tables:
             check_lengths_within_plan(tables, galaxy)
-        placed = shard(galaxy, first.mesh)
-        program = compiled_together(self.group, Signature.of(inputs.tables, placed))
-        return program, (inputs.tables, inputs.parameters, placed, inputs.keys)
+        return inputs.tables, inputs.parameters, shard(galaxy, first.mesh), inputs.keys
+
+    def compiled(self, tables: Any, parameters: Any, placed: Galaxy, keys: Any) -> Any:
+        """The jitted function of such `arguments`; that of a group of one is shared with calls of its pipeline."""
+        if len(self.pipelines) == 1:
+            return self.pipelines[0].compiled(tables, parameters, placed, keys)
+        return compiled_together(self.group, Signature.of(tables, placed))
 
 
 def _cubes_of(views: Sequence[Pipeline], galaxy: Galaxy) -> list[Cube]:

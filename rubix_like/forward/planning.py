@@ -1,4 +1,4 @@
-"""What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
+"""Plans of runs, made on the host: sizes, tables, stages, and notes for the user on them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -145,7 +145,7 @@ def _check_product(product: ParticleMaps) -> None:
 
 
 def product_axes(setup: Setup, products: tuple[AbstractProduct, ...], lines: LineAxes | None) -> ProductAxes | None:
-    """What the maps' files need to know of their axes; None where there are no maps."""
+    """Axes of the maps as their files describe them; None where there are no maps."""
     settings = setup.config.products
     if settings is None:
         return None
@@ -210,13 +210,18 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     for entry, source in zip(pipeline.paint, paint, strict=True):
         returned(source.painter, AbstractPainter, f"source '{entry.name}': `painter`", "a painter (build_painter)")
 
-    def made(find: Callable[[str], Any], entries: Sequence[StageSettings], *kinds: type) -> tuple[Any, ...]:
+    def built(find: Callable[[str], Any], entries: Sequence[StageSettings], *kinds: type) -> tuple[Any, ...]:
         return tuple(_made(entry, find(entry.name).build, kinds, setup) for entry in entries)
 
-    listed = made(FIELDS.find, pipeline.fields, AbstractField, type(None))
-    scene = made(SCENE_STAGES.find, pipeline.scene, AbstractSceneStage)
-    cube = made(_cube_stage, pipeline.cube, AbstractCubeStage)
-    fields = {own.name: field for own, field in zip(pipeline.fields, listed, strict=True) if field is not None}
+    listed = built(FIELDS.find, pipeline.fields, AbstractField, type(None))
+    scene = built(SCENE_STAGES.find, pipeline.scene, AbstractSceneStage)
+    of_cube = (CUBE_STAGES, FIBRE_STAGES, SYSTEMATIC_STAGES)  # instruments and systematic errors bring their own
+
+    def find_cube_stage(name: str) -> Any:
+        return next((stages for stages in of_cube if name in stages), CUBE_STAGES).find(name)
+
+    cube = built(find_cube_stage, pipeline.cube, AbstractCubeStage)
+    fields = {entry.name: field for entry, field in zip(pipeline.fields, listed, strict=True) if field is not None}
     _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     lines = choose_lines(setup)
@@ -267,14 +272,14 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
 
 def _check_fields(
     pipeline: PipelineSettings,
-    made: Mapping[str, AbstractField],
+    known: Mapping[str, AbstractField],
     scene: tuple[Any, ...],
     paint: tuple[Any, ...],
     cube: tuple[Any, ...],
 ) -> None:
     """Raise ConfigError for a field that is listed twice, one that is read but missing or empty, or read too early, and
     for one whose map has no unit and description."""
-    for name, field in made.items():
+    for name, field in known.items():
         if field.map is not None:
             returned(
                 field.map, [str, str], f"field '{name}': `map`", 'a unit and a description, ("", "number of stars")'
@@ -295,7 +300,7 @@ def _check_fields(
                     f"pipeline.fields: expected '{name}' (stage '{entry.name}' reads it), got "
                     f"{', '.join(names) or 'none'}; add it to the pipeline's fields"
                 )
-            if name not in made:
+            if name not in known:
                 raise ConfigError(
                     f"pipeline.fields: expected a '{name}' that holds something (stage '{entry.name}' reads it), got "
                     f"one that this run leaves empty; give the section that it needs, or take out the stage"
@@ -365,11 +370,6 @@ def _psf_terms(config: RunConfig, resolved: Resolved) -> PSFTerms | None:
     return find_terms(resolved.instrument.psf_field or psf, PSFParameters(**widths))
 
 
-def _cube_stage(name: str) -> Any:
-    """A stage on the cube, those that only instruments and systematic errors bring among them."""
-    return next((stages for stages in (FIBRE_STAGES, SYSTEMATIC_STAGES) if name in stages), CUBE_STAGES).find(name)
-
-
 def _made(
     stage: StageSettings,
     make: Callable[..., Any],
@@ -378,21 +378,21 @@ def _made(
     section: str = "pipeline",
     kind: str = "stage",
 ) -> Any:
-    """What a stage or product makes of its options and of what is planned, of these kinds; raises ConfigError for
-    options of another kind, and where it makes something else."""
+    """The stage or product, one of these kinds, made of its options and of what is planned; raises ConfigError for
+    options of another kind, and where it is something else."""
     who = f"{kind} '{stage.name}'"
     call = f"{who}: `{'plan' if SourcePlan in kinds else 'build'}`"
     with plug_in_named(call, make):
-        made = _called(stage, make, planned, f"{section}: {who}")
+        found = _called(stage, make, planned, f"{section}: {who}")
     expected = " or ".join(kind.__name__.replace("NoneType", "None") for kind in kinds)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(made):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
         if isinstance(leaf, str):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ConfigError(
                 f"{who}: {name}: expected a number, got {leaf!r}; check the {kind}'s options, or in its "
                 f"class mark a field of text as static (eqx.field(static=True))"
             )
-    return returned(made, kinds, call, f"an instance of {expected}")
+    return returned(found, kinds, call, f"an instance of {expected}")
 
 
 def _called(stage: StageSettings, make: Callable[..., Any], planned: tuple[Any, ...], place: str) -> Any:

@@ -111,7 +111,7 @@ def slab_programs(pass_: ParticlePass, group: Group, form: SumsForm, signature: 
 
 
 def wide() -> AbstractContextManager[Any]:
-    """Where sums in 64 bits may pass through JAX, whatever the run's precision."""
+    """Context in which sums in 64 bits may pass through JAX, whatever the run's precision."""
     return jax.enable_x64(True)
 
 

@@ -1,4 +1,4 @@
-"""What the settings of a run stand for: SSP library, instrument and distance, read and worked out once."""
+"""SSP library, instrument and distance that the settings of a run stand for, read and worked out once."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ from rubix_like.ssp import SSPLibrary, load_ssp
 
 @dataclass(frozen=True, eq=False)
 class Resolved:
-    """What a run's settings stand for, on the host; `resolve` makes it.
+    """The objects that a run's settings stand for, on the host; `resolve` makes it.
 
     `painting`: how stars are shared among the cells of the grid, for which the instrument's PSF is made; `distance`:
     the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance; `deposit`: what was chosen, and why (`auto`
@@ -164,9 +164,9 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
     fields, paint = [*pipeline.fields], [*pipeline.paint]
     if NEBULAE in names:
         place = names.index(NEBULAE)
-        own = [] if nebular.source == "agn" else [paint[place]]
+        nebulae = [] if nebular.source == "agn" else [paint[place]]
         nucleus = [] if AGN in names else [StageSettings(name=AGN)]
-        paint[place : place + 1] = [*own, *nucleus]
+        paint[place : place + 1] = [*nebulae, *nucleus]
     if NUCLEUS not in {field.name for field in fields}:
         fields.append(StageSettings(name=NUCLEUS))
     return pipeline.model_copy(update={"fields": tuple(fields), "paint": tuple(paint)})

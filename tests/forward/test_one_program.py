@@ -229,8 +229,8 @@ RUNS = {
 
 
 def program_of(observed, mesh, expected):
-    compiled, arguments = observed.observe.program(observed.galaxy)
-    return Program.of(compiled, arguments, observed.galaxy, mesh, expected)
+    arguments = observed.observe.arguments(observed.galaxy)
+    return Program.of(observed.observe.compiled(*arguments), arguments, observed.galaxy, mesh, expected)
 
 
 def as_tuple(cubes):
@@ -329,7 +329,8 @@ def elsewhere(program, which, number):
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_the_tables_of_a_run_in_a_closure_would_be_seen(method):
     galaxy, group, _ = alone(golden("quickstart", **TINY | {"engine.method": method}), make_mesh(8))
-    observe, (tables, *others) = group.program(galaxy)
+    tables, *others = group.arguments(galaxy)
+    observe = group.compiled(tables, *others)
     host = jax.tree.map(np.asarray, tables)
     held = constant_bytes(jax.jit(lambda *others: observe(host, *others)).trace(*others).jaxpr)
     painter = tables.paint[0].painter

@@ -136,7 +136,7 @@ def test_two_hundred_slabs_lose_nothing():
 def test_arms_together_in_slabs():
     """The galaxy twice, as two slabs: twice the light in every arm, with as many sums over devices as of it at once."""
     arms = group_of(planned({"products": {"losvd": None}}, alike=True))
-    _, (tables, parameters, placed, keys) = arms.program(GALAXY)
+    tables, parameters, placed, keys = arms.arguments(GALAXY)
     inputs, group = PassInputs(tables, parameters, keys, {}), arms.group
     (programs,) = compile_programs(group, inputs, placed)
     at_once = arms.lower(GALAXY).compile()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -172,16 +172,6 @@ def turned(
 
 
 Spectra = Float[Array | np.ndarray, "fibre wave"]
-
-
-class FibreVoxels(NamedTuple):
-    """(fibre, wave), all exposures, fields as those of `FibreSpectra`."""
-
-    flux: Spectra
-    variance: Spectra | None
-    truth: Spectra | None
-    bits: Int[Array | np.ndarray, "fibre wave"] | None = None
-    contributions: Mapping[str, Spectra] | None = None
 
 
 class FibreSpectra(eqx.Module):

@@ -73,7 +73,7 @@ class Nucleus(AbstractField):
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Nucleus":
-        """By the section; no options. Raises ConfigError for a run without `nebular.agn`."""
+        """The field of the section `nebular.agn`; no options. Raises ConfigError for a run without it."""
         refuse_options(NUCLEUS, options)
         radius = agn_settings(setup).radius
         return cls(radius=np.asarray(radius), kind="gas") if radius else cls(radius=None, kind="stars")

@@ -116,7 +116,7 @@ class Levels(NamedTuple):
 
     @property
     def offsets(self) -> Int[np.ndarray, " boundary"]:
-        """Where each rung's cells begin in the array of all, and where the last one's end."""
+        """The place of each rung's first cell in the array of all, and the number of all cells."""
         return np.cumsum([0, *(math.prod(rung.shape) for rung in self.rungs)])
 
 
@@ -221,7 +221,11 @@ class Pyramid(eqx.Module):
             for first, last, rung in zip(levels.offsets[:-1], levels.offsets[1:], levels.rungs, strict=True)
         ]
         narrow = jnp.pad(jnp.cumsum(parts[0], axis=2), ((0, 0), (0, 0), (1, 0)))
-        running = [_running(*each) for each in zip(parts[1:], levels.rungs[1:], self.tables.shares, strict=True)]
+        running = []
+        for cells, rung, share in zip(parts[1:], levels.rungs[1:], self.tables.shares, strict=True):
+            filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
+            in_share = jnp.asarray(share, cells.dtype)
+            running.append(jnp.einsum("yxz,zf->yxf", filtered, in_share, precision=lax.Precision.HIGHEST))
         *finer, wide = (first + second for first, second in zip(running[::2], running[1::2], strict=True))
         for level in reversed(finer):
             wide = level + _halved(_halved(wide, 0, level.shape[0]), 1, level.shape[1])
@@ -256,14 +260,6 @@ class RungTables(NamedTuple):
         cells = [(*rung.shape, first) for rung, first in zip(levels.rungs, levels.offsets, strict=False)]
         lengths = [(rung.length, rung.side, rung.near, rung.far) for rung in levels.rungs]
         return cls(np.asarray(cells, np.int32), np.asarray(lengths, float), tuple(shares))
-
-
-def _running(
-    cells: Float[Array, "y x z"], rung: Rung, share: Float[Array | ndarray, "z face"]
-) -> Float[Array, "y2 x2 face"]:
-    """The share of a rung's cells in front of the faces that are read: filtered across, and along z."""
-    filtered = _filtered(cells, rung.taps, tuple(size - 2 * (_MARGIN - 1) for size in rung.shape[:2]))
-    return jnp.einsum("yxz,zf->yxf", filtered, jnp.asarray(share, cells.dtype), precision=lax.Precision.HIGHEST)
 
 
 class InFront(eqx.Module):
@@ -374,7 +370,7 @@ _WIDEST = 1e6
 
 
 class DustColumns(eqx.Module):
-    """What the field holds: columns of dust (Msun / pc^2) in front of positions, and those through the whole galaxy.
+    """Columns of dust (Msun / pc^2) in front of positions, and those through the whole galaxy.
 
     `values` (y, x) are the latter on the painted grid: those of a spaxel's cells add up to the spaxel's mean. `counts`
     are those of `DustColumn.count`.
@@ -394,7 +390,7 @@ class DustColumns(eqx.Module):
 
     @property
     def counters(self) -> SourceCounters:
-        """Those of the gas that has dust."""
+        """The counters of the gas that has dust."""
         return counters_of(self.counts)
 
 

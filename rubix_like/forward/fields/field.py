@@ -1,4 +1,4 @@
-"""What a field is: a sum over all particles of a kind that is whole before any light is painted."""
+"""Fields: sums over all particles of a kind that are whole before any light is painted."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ class AbstractField(eqx.Module):
 
     @abstractmethod
     def deposit(self, particles: Any, scene: Scene, grid: SpaxelGrid) -> Parts:
-        """What some particles add to which cells: linear in particles (padding has `scene.weight` 0).
+        """The cells that some particles add to, and the amounts: linear in particles (padding has `scene.weight` 0).
 
         `scene` is how they are seen after the scene stages that read no field; its amount is the weight.
         """
@@ -80,7 +80,7 @@ class AbstractField(eqx.Module):
 
     @abstractmethod
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> Any:
-        """What stages read, a pytree, from the sums over all particles: of the cells, then what `count` counts."""
+        """The field that stages read, a pytree, of the sums over all particles: of the cells, then those of `count`."""
 
 
 @runtime_checkable
@@ -159,20 +159,20 @@ def sum_field(
     expect_count(n_cell, f"{type(field).__name__}: `n_cell`", 0)
     beyond = n_cell + field.n_count
 
-    def contribute(own: Any) -> tuple[tuple[Factors], Any]:
-        scene = look(own)
+    def contribute(chunk: Any) -> tuple[tuple[Factors], Any]:
+        scene = look(chunk)
         call = f"{type(field).__name__}: `deposit`"
-        found = field.deposit(own, scene, grid)
+        found = field.deposit(chunk, scene, grid)
         cell, amount = returned(found, [jax.Array, jax.Array], call, "a pair (cells, amounts)")
         if not jnp.issubdtype(cell.dtype, jnp.integer):
             raise ConfigError(f"{call} must return cells as whole numbers, got {cell.dtype}; see docs/how-to-extend.md")
         check_returned_shapes(call, {"amounts": (amount, cell.shape)})
         row = jnp.where((cell >= 0) & (cell < n_cell), cell, beyond)
         one = jnp.ones((len(row), 1), amount.dtype)
-        return (Factors(row, amount, one, one),), field.count(own, scene, grid) if field.n_count else ()
+        return (Factors(row, amount, one, one),), field.count(chunk, scene, grid) if field.n_count else ()
 
     dtype = jnp.result_type(grid.footprint.pixel_scale)
     counts = jnp.zeros(field.n_count) if field.n_count else ()
     (sums,), counted = sum_deposits(contribute, particles, kernel, ((beyond + 1, 1),), counts, chunk, dtype)
-    own = sums[:beyond, 0]
-    return own.at[n_cell:].set(counted) if field.n_count else own  # in place, where a concatenation takes a second
+    cells = sums[:beyond, 0]
+    return cells.at[n_cell:].set(counted) if field.n_count else cells  # in place: a concatenation takes a second

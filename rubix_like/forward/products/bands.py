@@ -75,26 +75,25 @@ class BandTables(eqx.Module):
         nodes = np.asarray(library.rest_wavelength)
         spectra = np.asarray(library.spectra).reshape(-1, len(nodes))
         columns = [_integrals(nodes, redshift, weight) for weight in weights]
+        numbers = [np.full(len(wavelength), number, np.int32) for number, (_, _, wavelength) in enumerate(columns)]
         return cls(
             flux=np.concatenate([spectra[:, window] @ matrix for window, matrix, _ in columns], axis=1),
             wavelength=np.concatenate([wavelength for _, _, wavelength in columns]),
-            owner=np.repeat(np.arange(len(columns)), [len(wavelength) for _, _, wavelength in columns]).astype(
-                np.int32
-            ),
+            owner=np.concatenate(numbers),
             n_band=len(columns),
         )
 
     def through(self, transmission: Float[Array, " part"] | None = None) -> Float[Array, "template band"]:
         """The flux of every template in every band, behind a screen that lets a share of each part's light through."""
         flux = jnp.asarray(self.flux)
-        seen = flux if transmission is None else flux * transmission[None, :]
-        own = (jnp.asarray(self.owner)[:, None] == jnp.arange(self.n_band, dtype=jnp.int32)[None, :]).astype(flux.dtype)
-        return jnp.matmul(seen, own, precision=lax.Precision.HIGHEST)
+        flux = flux if transmission is None else flux * transmission[None, :]
+        of_band = jnp.asarray(self.owner)[:, None] == jnp.arange(self.n_band, dtype=jnp.int32)[None, :]
+        return jnp.matmul(flux, of_band.astype(flux.dtype), precision=lax.Precision.HIGHEST)
 
 
 @dataclass(frozen=True)
 class BandWeight:
-    """What a flux density is integrated with: scale x R(lambda) x lambda^power, lambda observed, in vacuum Angstrom."""
+    """A weight of integrals over a flux density: scale x R(lambda) x lambda^power, lambda observed, vacuum Angstrom."""
 
     band: Band
     scale: float = 1.0
@@ -177,14 +176,14 @@ def filter_image(cube: Cube, name: str) -> Quantity:
     and one that reaches beyond the cube.
     """
     weights = _bin_weights(cube, load_band(name, "band"))
-    own = np.flatnonzero(weights)
-    flux = np.asarray(cube.flux)[..., own].astype(np.float64) @ weights[own]
-    good = np.all(np.asarray(cube.mask)[..., own] == 0, axis=2)
+    inside = np.flatnonzero(weights)
+    flux = np.asarray(cube.flux)[..., inside].astype(np.float64) @ weights[inside]
+    good = np.all(np.asarray(cube.mask)[..., inside] == 0, axis=2)
     return np.where(good, flux, np.nan) * units.nJy
 
 
 def _bin_weights(cube: Cube, band: Band) -> Float[ndarray, " wave"]:
-    """What the flux of each bin (1e-20 erg/s/cm2/Angstrom of its medium) adds to the flux in a filter, in nJy.
+    """The weight of each bin's flux (1e-20 erg/s/cm2/Angstrom of its medium) in the flux in a filter, in nJy.
 
     The integral of lambda R over a bin is exact for a response that is linear between its nodes (Simpson's rule between
     nodes and edges), and both are in vacuum.

@@ -62,7 +62,7 @@ def line_parts(painter: AbstractPainter) -> tuple[LinePart, ...]:
 
 
 class SourceLines(eqx.Module):
-    """What the particles of one source add to the maps of lines, per unit of their amount.
+    """Tables of what the particles of one source add to the maps of lines, per unit of their amount.
 
     | field | shape | unit |
     |---|---|---|
@@ -118,16 +118,18 @@ class EmissionLines(AbstractProduct):
         cls, setup: Setup, sources: Sequence[AbstractSource], axes: LineAxes, screen: Float[ndarray, " line"] | None
     ) -> "EmissionLines":
         """Build it for the lines of `axes`; raises ConfigError for a source of lines with a painter of another kind."""
-        made = []
+        found = []
         for number, (source, (name, plan)) in enumerate(zip(sources, setup.sources.items(), strict=True)):
-            made.append(_source_lines(setup, plan, number, axes))
-            if made[-1].flux is not None and any(part.dispersion is None for part in line_parts(source.painter)):
+            found.append(_source_lines(setup, plan, number, axes))
+            if found[-1].flux is not None and any(part.dispersion is None for part in line_parts(source.painter)):
                 kind = type(source.painter).__name__
                 raise ConfigError(
                     f"products.lines: expected painters of lines (build_line_painter), got {kind} of source '{name}'; "
                     f"set products.lines: false"
                 )
-        shining = (lines for lines in made if lines.flux is not None or lines.continuum is not None or lines.is_photons)
+        shining = (
+            lines for lines in found if lines.flux is not None or lines.continuum is not None or lines.is_photons
+        )
         return cls(tuple(shining), screen, tuple(axes.blocks))
 
     def paint(self, viewer: Viewer, particles: None) -> tuple[NamedColumns, ...]:  # noqa: ARG002
@@ -169,17 +171,18 @@ class EmissionLines(AbstractProduct):
         beside, bare = found.get("continuum"), found.get("intrinsic")
         lines = {}
         for number, line in enumerate(axes.lines.lines):
-            own = flux[:, :, number]
-            velocity, square = (summed.mean(sums[:, :, number], own) for sums in (first, second))
-            seen = jnp.ones_like(summed.reference) if transmission is None else transmission[number]
+            light = flux[:, :, number]
+            velocity, square = (summed.mean(sums[:, :, number], light) for sums in (first, second))
+            share = jnp.ones_like(summed.reference) if transmission is None else transmission[number]
             level = None if beside is None or not line.has_continuum else beside[:, :, number]
+            intrinsic = None if transmission is None else light
             lines[line.name] = LineMaps(
-                flux=own * seen,
-                intrinsic_flux=bare[:, :, number] if bare is not None else None if transmission is None else own,
+                flux=light * share,
+                intrinsic_flux=intrinsic if bare is None else bare[:, :, number],
                 v=velocity + summed.reference,
                 sigma=root(square - velocity**2),
-                continuum=None if level is None else level * seen,
-                equivalent_width=None if level is None else summed.mean(own, level) / (1.0 + axes.lines.redshift),
+                continuum=None if level is None else level * share,
+                equivalent_width=None if level is None else summed.mean(light, level) / (1.0 + axes.lines.redshift),
             )
         photons = found["photons"][:, :, 0] if "photons" in found else None
         excess = None if axes.dust is None else axes.dust.balmer_excess
@@ -211,9 +214,9 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
     flux, thermal = None, np.zeros(len(axes.lines))
     if isinstance(templates, LineTemplates):
         places = [templates.lines.index(line.name) if line.name in templates.lines else -1 for line in axes.lines]
-        own = np.array(places) >= 0
-        flux = np.where(own, templates.table[:, places], 0.0) * factor
-        thermal = np.where(own, templates.thermal[places], 0.0)
+        known = np.array(places) >= 0
+        flux = np.where(known, templates.table[:, places], 0.0) * factor
+        thermal = np.where(known, templates.thermal[places], 0.0)
     spectra = spectra_of(setup, plan)
     continuum = None
     if spectra is not None:
@@ -366,9 +369,9 @@ def _asked(setup: Setup) -> tuple[str, ...]:
     found: dict[str, float] = {}
     for plan in setup.sources.values():
         if isinstance(plan.templates, LineTemplates):
-            own = zip(plan.templates.lines, plan.templates.wavelength, strict=True)
+            lines = zip(plan.templates.lines, plan.templates.wavelength, strict=True)
             takes_all = not shines_by_photons(plan)
-            found |= {name: float(place) for name, place in own if takes_all or name in STRONG_LINES}
+            found |= {name: float(place) for name, place in lines if takes_all or name in STRONG_LINES}
     return tuple(sorted(found, key=found.__getitem__))
 
 
@@ -386,10 +389,10 @@ def _all_tracks(setup: Setup) -> dict[str, LineTracks]:
 def _line_axes(setup: Setup, places: dict[str, tuple[float, float]]) -> LineAxes:
     """The lines with these wavelengths, at rest and on the detector, and what there is beside them."""
     plans = setup.sources.values()
-    found = [own for own in (spectra_of(setup, plan) for plan in plans) if own is not None]
+    found = [spectra for spectra in (spectra_of(setup, plan) for plan in plans) if spectra is not None]
     lines = [
-        LineLabel(name, rest, seen, bool(found) and all(has_light_beside(own, rest) for own in found))
-        for name, (rest, seen) in places.items()
+        LineLabel(name, rest, place, bool(found) and all(has_light_beside(spectra, rest) for spectra in found))
+        for name, (rest, place) in places.items()
     ]
     return LineAxes(
         lines=tuple(lines),

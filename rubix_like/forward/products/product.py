@@ -115,7 +115,7 @@ def sum_columns(
     n_column = form.values.shape[1]
     most = _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)
 
-    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+    def sums(spaxels: Spaxels) -> tuple[Float[Array, "spaxel column"], None]:
         first, n_spaxel = spaxels
 
         def deposits(chunk: Any) -> tuple[tuple[Factors, ...], tuple[()]]:
@@ -435,13 +435,13 @@ def _map_set(
     faintest: float,
 ) -> tuple[MapSet, Any]:
     """The maps of all products, and the attenuation curve of the one that makes it."""
-    made: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     fields: dict[str, Image] = {}
     for product, columns, other in zip(products, sums, images.other, strict=True):
         maps = product.make(Summed(columns, other, images.reference, faintest, axes))
         if product.labels:
             fields |= maps
         else:
-            made |= maps
-    attenuation = made.pop("attenuation", None)
-    return MapSet(**made, fields=fields), attenuation
+            found |= maps
+    attenuation = found.pop("attenuation", None)
+    return MapSet(**found, fields=fields), attenuation

@@ -321,7 +321,7 @@ class StarAttenuation(AbstractProduct):
             in_front=DustInFront.of(setup),
         )
 
-    def paint(self, viewer: Viewer, particles: Stars) -> Float[Array, "template own"]:
+    def paint(self, viewer: Viewer, particles: Stars) -> Float[Array, "template column"]:
         """Amounts of the templates that the stars in the field shine as, and these times each function of their A(V).
 
         Stars are in the field by their position.
@@ -343,7 +343,7 @@ class StarAttenuation(AbstractProduct):
         (sums,), _ = sum_deposits(contribute, particles, viewer.kernel, (shape,), (), viewer.chunk, dtype)
         return sums
 
-    def images(self, sums: Float[Array, "template own"], viewer: Viewer) -> None:  # noqa: ARG002
+    def images(self, sums: Float[Array, "template column"], viewer: Viewer) -> None:  # noqa: ARG002
         """A curve is no image."""
         return
 
@@ -352,17 +352,17 @@ class StarAttenuation(AbstractProduct):
         assert summed.axes.dust is not None
         return {"attenuation": AttenuationCurve(summed.axes.dust.wavelength, *summed.other)}
 
-    def other(self, sums: Float[Array, "template own"], parameters: Parameters) -> Float[Array, "2 part"]:
+    def other(self, sums: Float[Array, "template column"], parameters: Parameters) -> Float[Array, "2 part"]:
         """Flux densities of all stars together (1e-20 erg/s/cm2/Angstrom): before all dust, and behind it; NaN where so
         little comes through that the functions of A(V) do not tell how much."""
-        own = jnp.matmul(sums.T, jnp.asarray(self.spectra), precision=lax.Precision.HIGHEST)
-        dimmed = own[0]
+        spectra = jnp.matmul(sums.T, jnp.asarray(self.spectra), precision=lax.Precision.HIGHEST)
+        bare = dimmed = spectra[0]
         if self.parts is not None:
-            dimmed = jnp.sum(own[1:] * jnp.asarray(self.parts), axis=0)
-            mean = jnp.mean(dimmed / jnp.where(own[0] > 0, own[0], jnp.ones_like(own[0])))
-            dimmed = jnp.where(dimmed < _LEAST * mean * own[0], jnp.nan, dimmed)
+            dimmed = jnp.sum(spectra[1:] * jnp.asarray(self.parts), axis=0)
+            mean = jnp.mean(dimmed / jnp.where(bare > 0, bare, jnp.ones_like(bare)))
+            dimmed = jnp.where(dimmed < _LEAST * mean * bare, jnp.nan, dimmed)
         share = screen_transmission(self.screen, parameters)
-        return jnp.stack([own[0], dimmed if share is None else dimmed * share])
+        return jnp.stack([bare, dimmed if share is None else dimmed * share])
 
 
 def _ends(setup: Setup, templates: Templates, has_screen: bool) -> Float[ndarray, " 2"]:
@@ -375,11 +375,12 @@ def _ends(setup: Setup, templates: Templates, has_screen: bool) -> Float[ndarray
     found = np.ones(len(wavelength), bool)
     shift = 1.0 + config.observation.redshift
     screen = config.screen if has_screen else None
-    own = config.dust if templates.attenuation is not None else None
-    for dust, stretch in ((own, 1.0), (screen, shift if screen is not None and screen.place == "foreground" else 1.0)):
+    in_front = config.dust if templates.attenuation is not None else None
+    of_screen = shift if screen is not None and screen.place == "foreground" else 1.0
+    for dust, stretch in ((in_front, 1.0), (screen, of_screen)):
         if dust is not None:
             found &= find_curve(dust.curve).holds(wavelength * stretch, dust.resolved_r_v, dust.slope)
-    if isinstance(own, ParticleDustSettings) and own.has_birth_clouds:
-        birth = find_curve(own.resolved_birth_curve)
-        found &= birth.holds(wavelength, own.resolved_birth_r_v, own.birth_slope)
+    if isinstance(in_front, ParticleDustSettings) and in_front.has_birth_clouds:
+        birth = find_curve(in_front.resolved_birth_curve)
+        found &= birth.holds(wavelength, in_front.resolved_birth_r_v, in_front.birth_slope)
     return wavelength[found][[0, -1]] * np.exp([0.0, -0.5 * _STEP])

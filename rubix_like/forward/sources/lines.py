@@ -107,7 +107,7 @@ def component_templates(rows: Sequence[LineRow]) -> LineTemplates:
         for faint, (bright, ratio) in FIXED_RATIOS.items():
             if row.doublets and bright == name and faint not in given:
                 found[-1][faint] = find_line(faint).wavelength, ratio
-    wavelength = {name: own for row in found for name, (own, _) in row.items()}
+    wavelength = {name: place for row in found for name, (place, _) in row.items()}
     lines = tuple(wavelength)
     table = np.array([[row[name][1] if name in row else 0.0 for name in lines] for row in found])
     return LineTemplates(
@@ -195,7 +195,7 @@ class SectionLines(AbstractDimmedSource):
         return cls(painter=painter, dust=dust, kind=settings.particles, weight=settings.weight)
 
     def amount(self, particles: Any) -> Float[Array, " particle"]:
-        """What the light of each is proportional to; raises ValueError where gas has no star formation rates."""
+        """The amount that the light of each is proportional to; ValueError for gas without star formation rates."""
         if self.kind == "stars":
             return jnp.asarray(particles.initial_mass)
         if self.weight == "mass":

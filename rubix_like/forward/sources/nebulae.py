@@ -69,8 +69,8 @@ class PointPainter(AbstractInnerPainter):
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
         """The other painter's partial of one particle, and the counters of all."""
 
-        def contribute(own: Any) -> tuple[Float[Array, ""], SourceCounters]:
-            view, counters = look(own)
+        def contribute(chunk: Any) -> tuple[Float[Array, ""], SourceCounters]:
+            view, counters = look(chunk)
             return jnp.sum(view.amount), counters
 
         def add(sums: Any, more: Any) -> Any:
@@ -80,13 +80,13 @@ class PointPainter(AbstractInnerPainter):
         empty = varying((jnp.zeros((), dtype), no_counts(self.axes, dtype)), particles)
         amount, counters = accumulate(contribute, add, empty, particles, chunk)
 
-        def whole(own: Any, *on: SpaxelGrid) -> tuple[View, SourceCounters]:
-            view, counted = look(own, *on)
+        def whole(chunk: Any, *on: SpaxelGrid) -> tuple[View, SourceCounters]:
+            view, counted = look(chunk, *on)
             return replace(view, amount=jnp.full_like(view.amount, amount)), counted
 
         place = jnp.argmax(particles.weight)
-        one = jax.tree.map(lambda leaf: leaf[place][None], particles)
-        return self.inner.paint(whole, one, grid, 1)[0], counters
+        particle = jax.tree.map(lambda leaf: leaf[place][None], particles)
+        return self.inner.paint(whole, particle, grid, 1)[0], counters
 
 
 _MARGIN = 1.2
@@ -95,7 +95,7 @@ _MARGIN = 1.2
 
 @dataclass(frozen=True, eq=False)
 class PhotonLight:
-    """What gas shines for each photon: by a `table` on the axes on which particles differ, at a pressure (log10 of
+    """The light of gas for each photon: by a `table` on the axes on which particles differ, at a pressure (log10 of
     P / k, K / cm^3), with a continuum or without.
 
     `movers`: the particles whose velocities are planned for, by their name in `Setup.particles`.
@@ -265,8 +265,8 @@ def of_constant_rate(table: NebularTable, library: SSPLibrary, oldest: float) ->
     edges = np.linspace(min(nodes[0], library_ages[0], last), last, _N_AGE + 1)
     years, ages = np.diff(10.0**edges), 0.5 * (edges[1:] + edges[:-1])
     years[0] += 10.0 ** edges[0]
-    at_metals = [np.interp(metals, np.log10(library.metallicity), own) for own in ionising_photons(library).T]
-    photons = np.stack([np.interp(ages, library_ages, own) for own in np.stack(at_metals, axis=1)]) * years
+    at_metals = [np.interp(metals, np.log10(library.metallicity), column) for column in ionising_photons(library).T]
+    photons = np.stack([np.interp(ages, library_ages, row) for row in np.stack(at_metals, axis=1)]) * years
     share = photons @ np.stack([np.interp(ages, nodes, unit) for unit in np.eye(len(nodes))], axis=1)
     share /= share.sum(axis=1, keepdims=True)
     oxygen, age = (list(table.axes).index(name) for name in ("oxygen_abundance", "log_age"))
@@ -275,7 +275,7 @@ def of_constant_rate(table: NebularTable, library: SSPLibrary, oldest: float) ->
         found = np.einsum("oa,oa...->o...", share, np.moveaxis(values, (oxygen, age), (0, 1)))
         return np.moveaxis(found, 0, oxygen - (age < oxygen))
 
-    axes = {name: own for name, own in table.axes.items() if name != "log_age"}
+    axes = {name: nodes for name, nodes in table.axes.items() if name != "log_age"}
     return replace(table, axes=axes, per_photon=mean(table.per_photon), temperature=mean(table.temperature))
 
 
@@ -306,7 +306,7 @@ class OxygenScale(eqx.Module):
         return metals + (self.solar - self.log_metallicity)
 
     def by_oxygen(self, gas: Gas) -> Float[Array, " particle"]:
-        """Of the gas' own oxygen and hydrogen where it has them, else by its metals."""
+        """O/H by the gas' own oxygen and hydrogen where it has them, else by its metals."""
         if gas.oxygen_fraction is None:
             return self.by_metals(gas.required("metallicity", "O/H of gas without oxygen", "give it, or the oxygen"))
         hydrogen = HYDROGEN if gas.hydrogen_fraction is None else jnp.asarray(gas.hydrogen_fraction)
@@ -347,7 +347,7 @@ class Nebulae(AbstractDimmedSource):
             numbers["diffuse.log_u"] = settings.diffuse.log_u
         for name, number in numbers.items():
             check_number(table, "log_u", f"nebular.{name}", number)
-        widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
+        widths = [part.velocity_dispersion for part in (settings, settings.diffuse) if part is not None]
         movers = YOUNG_STARS if settings.source == "stars" else "gas"
         return PhotonLight(table, settings.log_pressure, movers, settings.continuum).plan(setup, min(widths))
 
@@ -399,9 +399,9 @@ class Nebulae(AbstractDimmedSource):
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The photons that gas absorbs, and the ionisation parameter of the section's law; behind dust, all of it also
         behind that of birth clouds."""
-        own = parameters.nebular
-        absorbed = (1.0 - own.escape_fraction) * (1.0 - own.dust_fraction)
-        law, abundance = own.log_u, scene.coordinates["oxygen_abundance"]
+        nebular = parameters.nebular
+        absorbed = (1.0 - nebular.escape_fraction) * (1.0 - nebular.dust_fraction)
+        law, abundance = nebular.log_u, scene.coordinates["oxygen_abundance"]
         log_u = law.at_solar + law.slope * (abundance - self.oxygen.solar)
         shining = replace(
             without_dark(scene), amount=scene.amount * absorbed, coordinates={**scene.coordinates, "log_u": log_u}
@@ -410,16 +410,16 @@ class Nebulae(AbstractDimmedSource):
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the section says, and of what diffuse gas absorbs."""
-        own = parameters.nebular
+        dispersion, diffuse = parameters.nebular.velocity_dispersion, parameters.nebular.diffuse
         pair = self.painter
-        if own.diffuse is None or not isinstance(pair, PainterPair):
-            return as_wide(pair, own.velocity_dispersion)
+        if diffuse is None or not isinstance(pair, PainterPair):
+            return as_wide(pair, dispersion)
         near, far = pair.first, pair.second
         if not isinstance(near, SpreadPainter) or not isinstance(far, SpreadPainter):
             raise TypeError(f"nebular.diffuse: expected two spread painters, got {type(near).__name__}")
-        inner = as_wide(near.inner, own.velocity_dispersion), as_wide(far.inner, own.diffuse.velocity_dispersion)
-        near = replace(near, inner=inner[0], share=1.0 - own.diffuse.fraction)
-        far = replace(far, inner=inner[1], share=own.diffuse.fraction, place=own.diffuse.log_u)
+        near = replace(near, inner=as_wide(near.inner, dispersion), share=1.0 - diffuse.fraction)
+        inner = as_wide(far.inner, diffuse.velocity_dispersion)
+        far = replace(far, inner=inner, share=diffuse.fraction, place=diffuse.log_u)
         return replace(pair, first=near, second=far)
 
 
@@ -533,7 +533,7 @@ class NarrowLines(AbstractDimmedSource):
         the field `nucleus`."""
         if self.radius is None:
             columns = {name: getattr(particles, name) for name in ("position", "velocity", "smoothing_length")}
-            centred = {name: jnp.zeros_like(jnp.asarray(own)) for name, own in columns.items() if own is not None}
+            centred = {name: jnp.zeros_like(jnp.asarray(given)) for name, given in columns.items() if given is not None}
             particles, part = replace(particles, **centred), jnp.ones_like(jnp.asarray(particles.position)[:, 0])
         else:
             part = covered(particles, jnp.asarray(self.radius))
@@ -542,12 +542,12 @@ class NarrowLines(AbstractDimmedSource):
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """The photons that gas absorbs, all of them together Q x covering_fraction, and their place in the table."""
-        own, whole = parameters.nebular.agn, jnp.asarray(scene.fields[NUCLEUS])
-        photons = own.covering_fraction * 10.0 ** (own.log_luminosity + self.per_erg)
+        nucleus, whole = parameters.nebular.agn, jnp.asarray(scene.fields[NUCLEUS])
+        photons = nucleus.covering_fraction * 10.0 ** (nucleus.log_luminosity + self.per_erg)
         share = jnp.where(whole > 0, photons / jnp.where(whole > 0, whole, jnp.ones_like(whole)), jnp.zeros_like(whole))
-        same = {"oxygen_abundance": self.oxygen.solar} | dict(scene.coordinates) | {"log_u": own.log_u}
-        if own.oxygen_abundance is not None:
-            same["oxygen_abundance"] = own.oxygen_abundance
+        same = {"oxygen_abundance": self.oxygen.solar} | dict(scene.coordinates) | {"log_u": nucleus.log_u}
+        if nucleus.oxygen_abundance is not None:
+            same["oxygen_abundance"] = nucleus.oxygen_abundance
         place = {name: jnp.broadcast_to(value, scene.amount.shape) for name, value in same.items()}
         return self.dimmed(replace(without_dark(scene), amount=scene.amount * share, coordinates=place), parameters)
 

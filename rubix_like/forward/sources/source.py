@@ -1,4 +1,4 @@
-"""What a source of light is: particles of a kind, the templates that they shine as, and a painter."""
+"""Sources of light: particles of a kind, the templates that they shine as, and a painter."""
 
 import functools
 from abc import abstractmethod
@@ -46,7 +46,7 @@ class DustInFront(eqx.Module):
 
     @classmethod
     def of(cls, setup: Setup) -> "DustInFront | None":
-        """That of a run; None unless its dust is of kind particles and its pipeline sums up columns of it."""
+        """The dust of a run; None unless it is of kind particles and the pipeline sums up columns of it."""
         dust = _settings(setup)
         if dust is None:
             return None

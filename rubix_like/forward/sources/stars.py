@@ -77,22 +77,22 @@ def star_coordinates(stars: Stars) -> dict[str, Float[Array, " particle"]]:
 
 def star_counters(sources: Mapping[str, SourceCounters]) -> Counters | None:
     """The counters of the stars among those of all sources of a run; None where no stars were painted."""
-    own = sources.get(STAR_SOURCE)
-    if own is None:
+    counts = sources.get(STAR_SOURCE)
+    if counts is None:
         return None
-    none = jnp.zeros_like(own.n_particles)
+    none = jnp.zeros_like(counts.n_particles)
     return Counters(
-        n_particles=own.n_particles,
-        n_outside=own.n_outside,
-        n_clamped_age=own.n_clamped["age"],
-        n_clamped_metallicity=own.n_clamped["metallicity"],
-        n_clamped_a_v=own.n_clamped.get(A_V, none) + own.n_clamped.get(A_V_BIRTH, none),
-        n_beyond_velocity=own.n_beyond_velocity,
-        n_overflow=own.n_overflow,
-        n_not_finite=own.n_not_finite,
-        mass_total=own.amount_total,
-        mass_outside=own.amount_outside,
-        mass_clamped_age=own.amount_clamped["age"],
-        mass_clamped_metallicity=own.amount_clamped["metallicity"],
-        mass_clamped_a_v=own.amount_clamped.get(A_V, none) + own.amount_clamped.get(A_V_BIRTH, none),
+        n_particles=counts.n_particles,
+        n_outside=counts.n_outside,
+        n_clamped_age=counts.n_clamped["age"],
+        n_clamped_metallicity=counts.n_clamped["metallicity"],
+        n_clamped_a_v=counts.n_clamped.get(A_V, none) + counts.n_clamped.get(A_V_BIRTH, none),
+        n_beyond_velocity=counts.n_beyond_velocity,
+        n_overflow=counts.n_overflow,
+        n_not_finite=counts.n_not_finite,
+        mass_total=counts.amount_total,
+        mass_outside=counts.amount_outside,
+        mass_clamped_age=counts.amount_clamped["age"],
+        mass_clamped_metallicity=counts.amount_clamped["metallicity"],
+        mass_clamped_a_v=counts.amount_clamped.get(A_V, none) + counts.amount_clamped.get(A_V_BIRTH, none),
     )

@@ -1,4 +1,4 @@
-"""What a stage is: a pytree of its own tables with one method, built once on the host from a `Setup`."""
+"""Stages: pytrees of their own tables with one method, built once on the host from a `Setup`."""
 
 import itertools
 from abc import abstractmethod
@@ -13,13 +13,26 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.cube.fibres.fibre_spectra import FibreVoxels
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.scene import Scene
 from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
+
+
+class Voxels(NamedTuple):
+    """Arrays (y, x, wave) of a cube, or (fibre, wave) of the spectra that it is made of; fields as in `PaintedCube`.
+
+    Each device holds the bins of its part. Where the parts are not even the last ones have bins beyond the detector's,
+    to be left out.
+    """
+
+    flux: Float[Array, "*place wave"]
+    variance: Float[Array, "*place wave"] | None
+    truth: Float[Array, "*place wave"] | None
+    bits: Int[Array, "*place wave"] | None = None
+    contributions: Mapping[str, Float[Array, "*place wave"]] | None = None
 
 
 class PaintedCube(eqx.Module):
@@ -42,7 +55,7 @@ class PaintedCube(eqx.Module):
     truth: Float[Array, "element wave"] | None = None
     fields: Mapping[str, Any] = eqx.field(default_factory=dict)
     split: BinSplit = eqx.field(static=True, default=WHOLE)
-    fibres: FibreVoxels | None = None
+    fibres: Voxels | None = None
     bits: Int[Array, "element wave"] | None = None
     contributions: Mapping[str, Float[Array, "element wave"]] = eqx.field(default_factory=dict)
 
@@ -62,12 +75,12 @@ class WavelengthSpatial(NamedTuple):
     middle: Spatial
     bins: Spatial
     terms: Callable[[Float[Array, "y x k"], tuple[int, ...]], Float[Array, "inner_y inner_x k"]]
-    shares: Float[Array, "own term"]
+    shares: Float[Array, "bin term"]
 
 
 @dataclass(frozen=True)
 class StageReport:
-    """What a cube stage does to a cube beside its values.
+    """The effects of a stage on a cube beside its values.
 
     `spaxel_bits` (y, x) and `wave_bits` (wave,): mask bits that it sets; `voxel_bits`: those that it may set in single
     voxels (`PaintedCube.bits`); `lsf_fwhm` (wave,): the effective LSF after it
@@ -139,7 +152,7 @@ class AbstractCubeStage(eqx.Module):
 
     @abstractmethod
     def report(self) -> StageReport:
-        """What it does beside changing the cube's values."""
+        """Its effects beside changing the cube's values."""
 
 
 class AbstractSpectraStage(AbstractCubeStage):

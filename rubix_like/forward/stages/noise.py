@@ -119,7 +119,7 @@ def by_rows(
     """
     footprint = cube.footprint
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(footprint.n_y))
-    noise, variance = lax.map(lambda one: draw(*one), (footprint.rows(cube.flux), keys, *others))
+    noise, variance = lax.map(lambda row: draw(*row), (footprint.rows(cube.flux), keys, *others))
     return footprint.elements(noise), footprint.elements(variance)
 
 
@@ -189,7 +189,7 @@ def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
 def describe_noise(
     settings: NoiseSettings | None, element: str = "spaxel", *, sky_errors: bool = False
 ) -> dict[str, str | int | float | None]:
-    """What the header says of the noise, by NOISE_KEYS; `element`: what it is drawn for, spaxel or fibre; `sky_errors`:
+    """Header entries on the noise, by NOISE_KEYS; `element`: what it is drawn for, spaxel or fibre; `sky_errors`:
     whether a systematic error says how the sky is subtracted."""
     if settings is None:
         return {}
@@ -212,7 +212,7 @@ def describe_noise(
 
 
 def signal_to_noise_definition(settings: NoiseSettings, element: str = "spaxel") -> str:
-    """What `noise.signal_to_noise` means, in words."""
+    """The meaning of `noise.signal_to_noise` in words."""
     place = f"of the brightest {element}"
     if settings.radius is not None:
         place = f"per voxel on the ring {settings.radius:g} arcsec from the centre of the galaxy"
@@ -266,8 +266,8 @@ class ExposureNoise(AbstractNoise):
         vacuum_edges = bins.to_vacuum(bins.edges)
         sky = load_sky(exposure.sky)
         emission, transmission = _seen(sky, vacuum_edges)
-        one = float(np.mean(exposure.time))
-        time = one * exposure.count
+        each = float(np.mean(exposure.time))
+        time = each * exposure.count
         throughput = np.asarray(detector.throughput)  # without the atmosphere
         if detector.wavelength is None:
             throughput = np.full(bins.n_wave, throughput[0])
@@ -281,12 +281,12 @@ class ExposureNoise(AbstractNoise):
             gain=light * transmission * photons_to_electrons,
             background=sky_photons * photons_to_electrons + dark,
             read_variance=np.asarray(exposure.count * detector.pixels_per_voxel * detector.read_noise**2),
-            time=np.asarray(one),
+            time=np.asarray(each),
             exposure=_exposure_numbers(exposure, fibres),
         )
 
     def longer(self, parameters: Parameters) -> Float[Array, "..."]:
-        """By what gain and background are multiplied: one number, or one for each fibre."""
+        """Factors on gain and background: one number, or one for each fibre."""
         ratio = parameters.noise.exposure.time / self.time
         return ratio if self.exposure is None else ratio[jnp.asarray(self.exposure)]
 
@@ -296,7 +296,7 @@ class ExposureNoise(AbstractNoise):
         longer = jnp.broadcast_to(self.longer(parameters), (cube.footprint.n_y,))
 
         def draw_row(row: Row, row_key: PRNGKeyArray, times: Float[Array, ""]) -> tuple[Row, Row]:
-            gain, background = (times * jnp.asarray(own)[None, :] for own in (self.gain, self.background))
+            gain, background = (times * jnp.asarray(curve)[None, :] for curve in (self.gain, self.background))
             expected = jnp.where(row < 0, jnp.zeros_like(row), row) * gain + background
             photon_key, read_key = jax.random.split(row_key)
             read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, cube.split)

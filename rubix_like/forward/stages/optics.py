@@ -92,11 +92,13 @@ class PSFStage(AbstractCubeStage):
         of_terms = terms.images(at_nodes) if self.field is None else jax.vmap(terms.images)(at_nodes)
 
         def groups(images: Float[Array, "y x k"], sizes: tuple[int, ...]) -> Float[Array, "inner_y inner_x k"]:
-            return self._blurred(images, of_terms, lambda own, psfs: blur_groups(own, psfs, sizes, cells))
+            return self._blurred(images, of_terms, lambda images, psfs: blur_groups(images, psfs, sizes, cells))
 
         return WavelengthSpatial(
             middle=middle,
-            bins=lambda images: self._blurred(images, at_nodes, lambda own, psfs: blur_each(own, psfs, shares, cells)),
+            bins=lambda images: self._blurred(
+                images, at_nodes, lambda part, psfs: blur_each(part, psfs, shares, cells)
+            ),
             terms=groups,
             shares=terms.shares(shares),
         )
@@ -109,9 +111,9 @@ class PSFStage(AbstractCubeStage):
         widths, field, cells = psf_widths(parameters), self.field, psf.painting.cells
         if psf.is_separable:
             weights = psf.axis_weights(widths) if field is None else field.at_each(widths, psf.axis_weights)
-            return lambda images: self._blurred(images, weights, lambda own, one: blur_separable(own, one, cells))
+            return lambda images: self._blurred(images, weights, lambda part, psf: blur_separable(part, psf, cells))
         image = psf.image_at(widths, self.middle) if field is None else field.images_at(widths, self.middle)
-        return lambda images: self._blurred(images, image, lambda own, one: blur(own, one, cells))
+        return lambda images: self._blurred(images, image, lambda part, psf: blur(part, psf, cells))
 
     def _at_nodes(self, parameters: Parameters) -> Float[Array, "*place node side side"]:
         """Images at the nodes, of each place where the PSF varies over the field."""
@@ -123,8 +125,8 @@ class PSFStage(AbstractCubeStage):
         self, images: Float[Array, "y x k"], kernels: Any, blur_one: Callable[[Array, Any], Array]
     ) -> Float[Array, "inner_y inner_x k"]:
         """Images convolved with one PSF, or with those of all places."""
-        own = jax.tree.map(lambda leaf: leaf.astype(images.dtype), kernels)
-        return blur_one(images, own) if self.field is None else self.field.blurred(images, own, blur_one)
+        kernels = jax.tree.map(lambda leaf: leaf.astype(images.dtype), kernels)
+        return blur_one(images, kernels) if self.field is None else self.field.blurred(images, kernels, blur_one)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The field without its margin, convolved."""
@@ -137,9 +139,8 @@ class PSFStage(AbstractCubeStage):
             flux = everywhere(images)
         else:
             shares = jnp.asarray(self.shares)
-            flux = self._blurred(
-                images, self._at_nodes(parameters), lambda own, one: blur_each(own, one, shares, cells)
-            )
+            at_nodes = self._at_nodes(parameters)
+            flux = self._blurred(images, at_nodes, lambda part, psfs: blur_each(part, psfs, shares, cells))
         seen = cube.footprint.within(self.margin, cells)
         flux, moments = seen.elements(flux), seen.elements(everywhere(moments))
         return dataclasses.replace(cube, flux=flux, moments=moments, footprint=seen)
@@ -225,8 +226,8 @@ class DegradeLSF(AbstractSpectraStage):
         longer = cube.split.with_neighbours(cube.flux, n_block // 2)
 
         def spread(spectrum: Float[Array, " longer"]) -> Float[Array, " wave"]:
-            def add(total: Array, own: tuple[Array, Array]) -> tuple[Array, None]:
-                start, row = own
+            def add(total: Array, shifted: tuple[Array, Array]) -> tuple[Array, None]:
+                start, row = shifted
                 return total + row * lax.dynamic_slice(spectrum, (start,), (n_wave,)), None
 
             starts = jnp.arange(n_block, dtype=jnp.int32)

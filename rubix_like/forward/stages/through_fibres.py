@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces, FibreVoxels
+from rubix_like.cube.fibres.fibre_spectra import CubeWeights, FibrePlaces
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import COSMIC_RAY, DETECTOR_GAP, NO_DATA, OUTSIDE_APERTURE, SATURATED
 from rubix_like.engine.setup import Setup
@@ -23,6 +23,7 @@ from rubix_like.forward.stages.base import (
     PaintedCube,
     Spatial,
     StageReport,
+    Voxels,
     WavelengthSpatial,
     refuse_options,
 )
@@ -98,8 +99,8 @@ class FibreStage(AbstractCubeStage):
 
         def groups(images: Float[Array, "y x k"], sizes: tuple[int, ...]) -> Float[Array, "fibre 1 k"]:
             parts = jnp.split(images, np.cumsum(sizes)[:-1], axis=2)
-            seen = [_through(matrix, own) for matrix, own in zip(of_terms, parts, strict=True)]
-            return jnp.concatenate(seen, axis=2)
+            spectra = [_through(matrix, part) for matrix, part in zip(of_terms, parts, strict=True)]
+            return jnp.concatenate(spectra, axis=2)
 
         return WavelengthSpatial(
             middle=self._broadband(matrices),
@@ -165,8 +166,7 @@ def _refracted(setup: Setup, psf: PSF, places: FibrePlaces) -> tuple[PSF, Float[
 
 def _through(matrix: Float[Array, "fibre cell"], images: Float[Array, "y x k"]) -> Float[Array, "fibre 1 k"]:
     flat = images.reshape(-1, images.shape[2])
-    seen = jnp.matmul(matrix.astype(images.dtype), flat, precision=lax.Precision.HIGHEST)
-    return seen[:, None, :]
+    return jnp.matmul(matrix.astype(images.dtype), flat, precision=lax.Precision.HIGHEST)[:, None, :]
 
 
 def _at_wavelengths(
@@ -174,7 +174,8 @@ def _at_wavelengths(
 ) -> Float[Array, "fibre 1 k"]:
     """Image k through the sum over nodes of shares[k] times each node's map."""
     parts = [
-        _through(own, images * shares[None, None, :, node].astype(images.dtype)) for node, own in enumerate(matrices)
+        _through(matrix, images * shares[None, None, :, node].astype(images.dtype))
+        for node, matrix in enumerate(matrices)
     ]
     return sum(parts[1:], start=parts[0])
 
@@ -199,7 +200,7 @@ class FibreCube(AbstractSpectraStage):
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "FibreCube":
-        """By the recipe of `instrument.fibres.cube`; no options. Raises ConfigError without fibres, or where they lie
+        """The map of `instrument.fibres.cube`; no options. Raises ConfigError without fibres, or where they lie
         outside the field."""
         refuse_options("fibre_cube", options)
         instrument, settings = setup.instrument, setup.config.instrument.fibres
@@ -227,20 +228,20 @@ class FibreCube(AbstractSpectraStage):
                 return elements(weights.images(spectra))
             return elements(weights.images(spectra * good) * scale)
 
-        made = None
+        of_cube = None
         if variance is not None:
-            made = weights.variances(variance if good is None else variance * good)
-            made = made if scale is None else made * scale**2
+            of_cube = weights.variances(variance if good is None else variance * good)
+            of_cube = of_cube if scale is None else of_cube * scale**2
         return dataclasses.replace(
             cube,
             flux=seen(flux),
             moments=elements(weights.images(moments)),
-            variance=None if made is None else elements(made),
+            variance=None if of_cube is None else elements(of_cube),
             truth=None if truth is None else seen(truth),
             bits=None if bits is None else elements(bits),
             contributions={name: seen(error) for name, error in errors.items()},
             footprint=self.footprint,
-            fibres=FibreVoxels(flux, variance, truth, cube.bits, errors or None),
+            fibres=Voxels(flux, variance, truth, cube.bits, errors or None),
         )
 
     def _good(

@@ -1,4 +1,4 @@
-"""Stages `flat_field`, `flux_calibration`, `telluric`: factors that calibration leaves in spectra and their noise."""
+"""Systematic errors of calibration: wavelength solution, line spread, sky, flat field, flux and telluric lines."""
 
 import functools
 from typing import Any, ClassVar
@@ -281,18 +281,20 @@ def sky_patterns(sky: Sky, setup: Setup) -> dict[str, Float[ndarray, " wave"]]:
     edges = bins.to_vacuum(bins.edges)
     step = min(_FINE, float(np.diff(edges).min()) / 4)
     grid = np.arange(max(sky.wavelength[0], edges[0] - _BEYOND), min(sky.wavelength[-1], edges[-1] + _BEYOND), step)
-    flux = np.interp(grid, sky.wavelength, _flux_density(sky, setup))
+    photons = sky.emission / ANGSTROM_PER_MICRON * setup.config.instrument.element_area
+    clear = np.maximum(sky.transmission, np.finfo(np.float64).tiny)  # flux above the atmosphere, as calibrated
+    flux = np.interp(grid, sky.wavelength, photons / (PHOTONS_AT_1_ANGSTROM * sky.wavelength * clear))
     fwhm = np.zeros_like(grid) if setup.instrument.lsf is None else instrument_fwhm(setup.instrument.lsf, grid)
     of_table = np.interp(grid, sky.wavelength, sky.fwhm)
-    seen = _spread(flux, np.sqrt(np.maximum(fwhm**2 - of_table**2, 0)) / FWHM_PER_SIGMA / step)
+    spectrum = _spread(flux, np.sqrt(np.maximum(fwhm**2 - of_table**2, 0)) / FWHM_PER_SIGMA / step)
     sigma = np.maximum(fwhm, of_table) / FWHM_PER_SIGMA
-    wider = _spread(seen, np.maximum(_PROBE * sigma / step, 1e-3)) - seen
-    continuum = median_filter(seen, size=2 * int(_MEDIAN / 2 / step) + 1, mode="nearest")
-    at_edges = np.interp(edges, grid, seen)
+    wider = _spread(spectrum, np.maximum(_PROBE * sigma / step, 1e-3)) - spectrum
+    continuum = median_filter(spectrum, size=2 * int(_MEDIAN / 2 / step) + 1, mode="nearest")
+    at_edges = np.interp(edges, grid, spectrum)
     return {
         "shift": at_edges[:-1] - at_edges[1:],
         "lsf": bin_means(grid, wider * 2 / _PROBE**2, edges) * (1 if fwhm.any() or of_table.any() else 0),
-        "lines": bin_means(grid, seen - continuum, edges),
+        "lines": bin_means(grid, spectrum - continuum, edges),
         "continuum": bin_means(grid, continuum, edges),
     }
 
@@ -316,13 +318,6 @@ def line_absorption(sky: Sky, setup: Setup) -> Float[ndarray, " wave"]:
     return np.maximum(found, 0.0)
 
 
-def _flux_density(sky: Sky, setup: Setup) -> Float[ndarray, " sky"]:
-    """The sky's emission as flux above the atmosphere, as spectra are calibrated, in 1e-20 erg/s/cm2/Angstrom."""
-    photons = sky.emission / ANGSTROM_PER_MICRON * setup.config.instrument.element_area
-    clear = np.maximum(sky.transmission, np.finfo(np.float64).tiny)
-    return photons / (PHOTONS_AT_1_ANGSTROM * sky.wavelength * clear)
-
-
 def _spread(values: Float[ndarray, " fine"], sigma: Float[ndarray, " fine"]) -> Float[ndarray, " fine"]:
     """Values convolved with a Gaussian whose width (in steps) follows the place that light comes to."""
     reach = int(np.ceil(_REACH * sigma.max()))
@@ -332,9 +327,9 @@ def _spread(values: Float[ndarray, " fine"], sigma: Float[ndarray, " fine"]) -> 
     total, weight = np.zeros_like(values), np.zeros_like(values)
     padded = np.pad(values, reach, mode="edge")
     for away in range(-reach, reach + 1):
-        own = np.exp(-0.5 * (away / width) ** 2)
-        total += own * padded[reach + away : reach + away + len(values)]
-        weight += own
+        kernel = np.exp(-0.5 * (away / width) ** 2)
+        total += kernel * padded[reach + away : reach + away + len(values)]
+        weight += kernel
     return total / weight
 
 
@@ -397,7 +392,7 @@ class FlatField(AbstractRelativeChange):
         errors = SmoothErrors.build(settings.rms, settings.correlation, wavelength, cls.name)
         return cls(errors=errors, number=place_numbers(setup), record=record)
 
-    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:  # noqa: ARG002
+    def error(self, key: PRNGKeyArray) -> Spectra:
         """A relative error for each spaxel or fibre."""
         return self.errors.draw(key, self.number)
 
@@ -421,7 +416,7 @@ class FluxCalibration(AbstractRelativeChange):
         absolute = SmoothErrors.build(settings.absolute * mean, None, wavelength, cls.name)
         return cls(errors=errors, absolute=absolute, number=exposure_numbers(setup), record=record)
 
-    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:  # noqa: ARG002
+    def error(self, key: PRNGKeyArray) -> Spectra:
         """A relative error for each exposure."""
         first, second = jax.random.split(key)
         return self.errors.draw(first, self.number) + self.absolute.draw(second, self.number)
@@ -449,8 +444,9 @@ class Telluric(AbstractRelativeChange):
         left, number = np.asarray(settings.left), exposure_numbers(setup)
         return cls(depth=depth, left=left, residual=residual, number=number, record=record)
 
-    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:
-        """What is left of the absorption in each exposure."""
-        normal = numbered_normal(key, jnp.asarray(self.number), dtype)
+    def error(self, key: PRNGKeyArray) -> Spectra:
+        """The error from the absorption that is left in each exposure."""
+        depth = jnp.asarray(self.depth)
+        normal = numbered_normal(key, jnp.asarray(self.number), depth.dtype)
         amount = jnp.asarray(self.left) + jnp.asarray(self.residual) * normal
-        return jnp.expm1(-amount[:, None] * jnp.asarray(self.depth)[None, :])
+        return jnp.expm1(-amount[:, None] * depth[None, :])

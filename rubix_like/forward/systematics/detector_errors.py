@@ -64,7 +64,7 @@ class Saturation(AbstractSystematic):
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the most light that its pixels hold."""
         longer = self.noise.longer(parameters).reshape(-1, 1)
-        gain, background = (longer * jnp.asarray(own)[None, :] for own in (self.noise.gain, self.noise.background))
+        gain, background = (longer * jnp.asarray(curve)[None, :] for curve in (self.noise.gain, self.noise.background))
         most = (self.level - background) / gain
         full = cube.flux >= most
         change = jnp.where(full, most - cube.flux, jnp.zeros_like(cube.flux))
@@ -102,10 +102,9 @@ class CosmicRays(AbstractSystematic):
         """The cube with the hits."""
         if cube.variance is None:
             raise ConfigError("pipeline.cube: expected 'noise' before 'cosmic_rays', got a cube without variance")
-        footprint, own = cube.footprint, error_key(key, self.record)
-        keys = jax.vmap(lambda row: jax.random.fold_in(own, row))(jnp.arange(footprint.n_y))
-        like = footprint.rows(cube.flux)
-        hits, found = lax.map(lambda one: self._row(one[0], one[1], cube), (keys, like))
+        footprint, of_all = cube.footprint, error_key(key, self.record)
+        keys = jax.vmap(lambda row: jax.random.fold_in(of_all, row))(jnp.arange(footprint.n_y))
+        hits, found = lax.map(lambda row: self._row(*row, cube), (keys, footprint.rows(cube.flux)))
         noisy = cube.variance > 0  # the root has no derivative at 0
         sigma = jnp.sqrt(jnp.where(noisy, cube.variance, jnp.ones_like(cube.variance)))
         sigma = jnp.where(noisy, sigma, jnp.zeros_like(sigma))
@@ -126,7 +125,7 @@ class CosmicRays(AbstractSystematic):
         strength, found = jnp.zeros_like(like), jnp.zeros(like.shape, bool)
         for step in range(self.length):
             begins = (first - step)[None, :] * n_x + jnp.arange(n_x, dtype=jnp.int32)[:, None]
-            drawn = [numbered_uniform(own, begins, like.dtype) for own in keys]
+            drawn = [numbered_uniform(each, begins, like.dtype) for each in keys]
             hit = (drawn[0] < root) & (drawn[1] < root)
             strength = strength - jnp.where(hit, jnp.log(drawn[2]), jnp.zeros_like(like))
             found = found | (hit & (drawn[3] < self.part_flagged))
@@ -160,11 +159,8 @@ class Missing(AbstractSystematic):
         """The regions, and the gaps of `systematics.gaps`. Raises ConfigError for one that lies outside of the field,
         the bundle or the detector; notes say so of one that does in part."""
         edges, n_bin = setup.instrument.bins.edges, setup.instrument.bins.n_wave
-        spectra, bins = (
-            np.zeros((len(settings), len(place_numbers(setup))), bool),
-            np.zeros((len(settings), n_bin), bool),
-        )
-        gaps = np.zeros(n_bin, bool)
+        spectra = np.zeros((len(settings), len(place_numbers(setup))), bool)
+        bins, gaps = np.zeros((len(settings), n_bin), bool), np.zeros(n_bin, bool)
         for number, region in enumerate(settings):
             spectra[number], bins[number] = _spectra_of(region, number, setup), _bins_in(region.wavelength, edges)
             if not bins[number].any():
@@ -204,20 +200,20 @@ def _bins_in(span: tuple[float, float] | None, edges: Float[ndarray, " edge"]) -
     return (edges[1:] > span[0]) & (edges[:-1] < span[1])
 
 
-def _spectra_of(own: MissingSettings, number: int, setup: Setup) -> Bool[ndarray, " element"]:
+def _spectra_of(region: MissingSettings, number: int, setup: Setup) -> Bool[ndarray, " element"]:
     """The spectra of a region; raises ConfigError for keys that do not go with the instrument."""
     fibres, footprint = setup.instrument.fibres, setup.instrument.footprint
     wrong = ("fibres", "exposures") if fibres is None else ("x", "y")
     for name in wrong:
-        if getattr(own, name) is not None:
+        if getattr(region, name) is not None:
             what = "without fibres, whose regions have x and y" if fibres is None else "whose regions have fibres"
             raise ConfigError(f"systematics.missing.{number}.{name}: expected null for an instrument {what}, got one")
     if fibres is None:
         y, x = np.divmod(np.arange(footprint.n_element), footprint.n_x)
-        chosen = _within(own.x, x) & _within(own.y, y)
+        chosen = _within(region.x, x) & _within(region.y, y)
     else:
         chosen = np.ones(len(fibres), bool)
-        for listed, numbers in ((own.fibres, place_numbers(setup)), (own.exposures, exposure_numbers(setup))):
+        for listed, numbers in ((region.fibres, place_numbers(setup)), (region.exposures, exposure_numbers(setup))):
             if listed is not None:
                 chosen &= np.isin(numbers + 1, listed)
     if not chosen.any():
@@ -225,10 +221,10 @@ def _spectra_of(own: MissingSettings, number: int, setup: Setup) -> Bool[ndarray
     return chosen
 
 
-def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
+def _beyond(region: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
     """Says which part of a region the instrument does not have."""
     footprint, fibres = setup.instrument.footprint, setup.instrument.fibres
-    for what, span, size in (("columns", own.x, footprint.n_x), ("rows", own.y, footprint.n_y)):
+    for what, span, size in (("columns", region.x, footprint.n_x), ("rows", region.y, footprint.n_y)):
         if fibres is None and span is not None and span[1] >= size:
             yield Note(
                 "systematics.beyond_detector",
@@ -237,8 +233,8 @@ def _beyond(own: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
                 WARNING,
             )
     for what, listed, numbers in (
-        ("fibres", own.fibres, place_numbers(setup)),
-        ("exposures", own.exposures, exposure_numbers(setup)),
+        ("fibres", region.fibres, place_numbers(setup)),
+        ("exposures", region.exposures, exposure_numbers(setup)),
     ):
         absent = sorted(set(listed or ()) - set((numbers + 1).tolist()))
         if absent and fibres is not None:

@@ -1,4 +1,4 @@
-"""What stages of systematic errors share: which spectra have one error, their keys, and the record of what they add."""
+"""Systematic errors: the classes of their stages, which spectra have one error, and the record of what each adds."""
 
 import dataclasses
 from abc import abstractmethod
@@ -23,7 +23,7 @@ Spectra = Float[Array, "element wave"]
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRecord:
-    """What is kept: the flux before all errors and noise, what each error adds to it; `seed`: that of the errors."""
+    """Whether the flux before all errors and noise is kept, and what each error adds to it; `seed`: of the errors."""
 
     truth: bool
     contributions: bool
@@ -69,16 +69,16 @@ class AbstractRelativeChange(AbstractSystematic):
     the contribution."""
 
     @abstractmethod
-    def error(self, key: PRNGKeyArray, dtype: Any) -> Spectra:
+    def error(self, key: PRNGKeyArray) -> Spectra:
         """The relative error."""
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with the error."""
-        error, change, variance = self.error(error_key(key, self.record), cube.flux.dtype), None, cube.variance
+        error = self.error(error_key(key, self.record))
+        change = None
         if self.record.contributions:
             change = error * sum(cube.contributions.values(), start=cube.flux if cube.truth is None else cube.truth)
-        if variance is not None:
-            variance = variance * (1 + error) ** 2
+        variance = None if cube.variance is None else cube.variance * (1 + error) ** 2
         recorded = _recorded(cube, self.name, change, self.record)
         return dataclasses.replace(recorded, flux=cube.flux + cube.flux * error, variance=variance)
 
@@ -117,8 +117,8 @@ def _recorded(cube: PaintedCube, name: str, change: Spectra | None, record: Erro
 
 def flagged(cube: PaintedCube, where: Array, bit: int) -> PaintedCube:
     """The cube with a mask bit set in some voxels."""
-    own = jnp.where(where, jnp.int32(bit), jnp.int32(0))
-    return dataclasses.replace(cube, bits=own if cube.bits is None else cube.bits | own)
+    flags = jnp.where(where, jnp.int32(bit), jnp.int32(0))
+    return dataclasses.replace(cube, bits=flags if cube.bits is None else cube.bits | flags)
 
 
 def spectra_numbers(setup: Setup) -> Int[ndarray, " element"]:

@@ -19,8 +19,9 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.forward.model import Observed, Voxels
+from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import Voxels
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import (
