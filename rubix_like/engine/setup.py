@@ -169,12 +169,12 @@ class Setup:
     deposit_reason: str = "asked for"
     alignment: Alignment | None = None
 
-    @property
+    @functools.cached_property
     def covered(self) -> Bool[ndarray, " wave"]:
         """The detector bins that the templates of every source reach."""
         return functools.reduce(np.logical_and, [plan.covered for plan in self.sources.values()])
 
-    @property
+    @functools.cached_property
     def line_spreads(self) -> dict[str, Float[ndarray, " wave"]]:
         """FWHM (Angstrom) of the line spread of each source by name: of lines the instrument's, of spectra no less."""
         wavelength = self.instrument.bins.wavelength

@@ -224,6 +224,7 @@ def _galaxy_entries(info: GalaxyInfo) -> dict[str, MetaValue]:
     return entries
 
 
+@functools.cache
 def git_revision() -> str | None:
     """Revision of the checkout that the package runs from; None for an installed package."""
     folder = Path(__file__).resolve().parent.parent.parent

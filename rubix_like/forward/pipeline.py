@@ -36,7 +36,7 @@ from rubix_like.forward.model import Group, Observed, PassInputs, lay_out, table
 from rubix_like.forward.not_finite import Model, count_not_finite, explain_not_finite, first_maker
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.planned_ranges import check_lengths_within_plan, check_within_plan
-from rubix_like.forward.planning import plan_layout, plan_run
+from rubix_like.forward.planning import mesh_of, plan_layout, plan_run
 from rubix_like.forward.products.product import make_maps
 from rubix_like.forward.programs import Signature, compiled_observe, compiled_together, observe_slabs
 from rubix_like.forward.resolved import Resolved, naming_arm, resolve, settle_deposit
@@ -162,6 +162,7 @@ class Pipeline(eqx.Module):
                 with naming_observation(observation):
                     pipelines[name] = cls.from_config(run, galaxy, mesh, info)
             return _of_several(pipelines)
+        mesh = mesh_of(config.devices) if mesh is None else mesh
         of_user = resolved is None  # a fit plans with more points than its galaxy has
         resolved = resolve(config) if resolved is None else resolved.checked_for(config)
         if galaxy is not None:

@@ -48,7 +48,10 @@ def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
     limit = CONVERSION_LIMIT / refractive_index(np.array([CONVERSION_LIMIT]))[0]
     vacuum = np.where(air < limit, air, np.maximum(air * 1.00028, CONVERSION_LIMIT))
     for _ in range(20):
-        vacuum = np.where(air < limit, air, air * refractive_index(np.maximum(vacuum, CONVERSION_LIMIT)))
+        before = vacuum
+        vacuum = np.where(air < limit, air, air * refractive_index(np.maximum(before, CONVERSION_LIMIT)))
+        if np.array_equal(vacuum, before):
+            break
     return vacuum
 
 

@@ -97,7 +97,8 @@ def test_a_psf_that_follows_wavelength_is_that_of_each_bin(method):
 def test_noise_is_that_of_each_exposure_and_goes_through_the_map():
     config = run(noise={"signal_to_noise": 30, "keep_truth": True, "seed": 4})
     galaxy = three_stars(1.0)[1]
-    cube, other = (Pipeline.from_config(config)(galaxy, key=key) for key in (None, jax.random.key(9)))
+    pipeline = Pipeline.from_config(config)
+    cube, other = (pipeline(galaxy, key=key) for key in (None, jax.random.key(9)))
     fibres, places = cube.fibres, cube.fibres.places
     sigma = np.sqrt(np.asarray(fibres.variance))
     np.testing.assert_allclose(sigma * places.transparency[:, None], sigma[0, 0])

@@ -11,7 +11,7 @@ from small import few_stars
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.forward.pipeline import PipelineGroup, alike_groups
+from rubix_like.forward.pipeline import PipelineGroup, separate_observations
 
 GALAXY = few_stars(40, 0.3)
 ARMS = {
@@ -47,12 +47,16 @@ def planned(sections, mesh=None, *, alike=False):
     )
 
 
-def alone(config, name, mesh=None):
-    """The cube of one observation by its own configuration, without the others."""
-    every = rl.Pipeline.from_config(config, GALAXY)
-    recorded = yaml.safe_load(every.observations[name].frame.meta["config"])
-    assert "observations" not in recorded
-    return rl.Pipeline.from_config(recorded, GALAXY, mesh=mesh)(GALAXY)
+@pytest.fixture(scope="module")
+def two():
+    """The pipeline of both instruments."""
+    return rl.Pipeline.from_config(TWO, GALAXY)
+
+
+@pytest.fixture(scope="module")
+def arms():
+    """The pipeline of two arms that see the particles alike."""
+    return planned({}, alike=True)
 
 
 def same(cube, other, limit=1e-12):
@@ -86,32 +90,23 @@ def test_arms_painted_together_are_the_arms_alone():
     assert sums[0] == sums[1] != []
 
 
-def test_observations_in_groups():
-    """Together only where the particles are seen alike: on one grid, by the same numbers, with the same velocities."""
-    blue = ARMS["blue"] | {"lsf": {"fwhm": 30}}
-    for changes, n_group in (
-        ({}, 1),
-        ({"engine": RUN["engine"] | {"method": "direct"}}, 2),
-    ):
-        sections = {"instrument": RUN["instrument"] | {"arms": {"blue": blue, "red": blue}}} | changes
-        assert len(alike_groups(list(planned(sections).observations.values()))) == n_group, changes
-
-
-def test_two_instruments_see_one_galaxy():
-    """MUSE and NIRSpec: the cubes of their own runs, and the galaxy in both where each one looks."""
-    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
-    cubes = pipeline.observe(GALAXY)
+def test_two_instruments_see_one_galaxy(two, arms):
+    """MUSE and NIRSpec: the cubes of their own runs, and the galaxy in both where each one looks; only arms, on one
+    grid and with the same velocities, are painted together."""
+    cubes = two.observe(GALAXY)
     assert list(cubes) == ["muse", "nirspec"]
     for name, cube in cubes.items():
-        same(cube, alone(TWO, name))
+        recorded = yaml.safe_load(cube.meta["config"])
+        assert "observations" not in recorded
+        same(cube, rl.Pipeline.from_config(recorded, GALAXY)(GALAXY))
         assert cube.meta["instrument"].lower().startswith(name)
     with pytest.raises(ConfigError, match=r"got one of muse, nirspec; use pipeline\.observe\(galaxy\)"):
-        pipeline(GALAXY)
+        two(GALAXY)
+    assert (two.groups, arms.groups) == ((("muse",), ("nirspec",)), (("blue", "red"),))
 
 
-def test_gradients_through_both_instruments():
+def test_gradients_through_both_instruments(two):
     """With respect to an angle that both have, to the PSF of one and the offset of the other: central differences."""
-    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
     names = (
         "observation.inclination",
         "observations.muse.instrument.psf.fwhm",
@@ -120,27 +115,26 @@ def test_gradients_through_both_instruments():
     place = {names[0]: np.array(40.0), names[1]: np.array(0.4), names[2]: np.array([0.1, 0.0])}
 
     @jax.jit
+    @jax.value_and_grad
     def total(values):
-        cubes = pipeline.observe(GALAXY, values)
+        cubes = two.observe(GALAXY, values)
         return sum((cube.flux[:3] ** 2).sum() / scale for cube, scale in zip(cubes.values(), scales, strict=True))
 
-    scales = [float((np.asarray(cube.flux) ** 2).sum()) for cube in pipeline.observe(GALAXY).values()]
-    slopes = jax.grad(total)({name: jax.numpy.asarray(value) for name, value in place.items()})
+    scales = [float((np.asarray(cube.flux) ** 2).sum()) for cube in two.observe(GALAXY).values()]
+    _, slopes = total(place)
     for name, step in zip(names, (1e-4, 1e-6, 1e-6), strict=True):
         shift = np.zeros_like(place[name])
         shift.flat[0] = step
-        ends = [float(total(place | {name: place[name] + sign * shift})) for sign in (1, -1)]
+        ends = [float(total(place | {name: place[name] + sign * shift})[0]) for sign in (1, -1)]
         np.testing.assert_allclose(np.asarray(slopes[name]).flat[0], (ends[0] - ends[1]) / (2 * step), rtol=2e-5)
 
 
-def test_numbers_of_a_call_are_of_all_or_of_one():
+def test_numbers_of_a_call_are_of_all_or_of_one(two):
     """An angle turns both, an offset for one moves that one alone: as its own pipeline does."""
-    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
-    own = pipeline.observations["nirspec"]
     values = {"observation.inclination": 70, "observations.nirspec.observation.offset": [0.0, 0.1]}
-    cubes = pipeline.observe(GALAXY, values)
-    same(cubes["muse"], pipeline.observations["muse"](GALAXY, {"observation.inclination": 70}))
-    same(cubes["nirspec"], own(GALAXY, {"observation.inclination": 70, "observation.offset": [0.0, 0.1]}))
+    cubes, each = two.observe(GALAXY, values), two.observations
+    same(cubes["muse"], each["muse"](GALAXY, {"observation.inclination": 70}))
+    same(cubes["nirspec"], each["nirspec"](GALAXY, {"observation.inclination": 70, "observation.offset": [0.0, 0.1]}))
 
 
 @pytest.mark.parametrize(
@@ -160,10 +154,9 @@ def test_numbers_of_a_call_are_of_all_or_of_one():
         ({"observation.inclinatoin": 30}, r"observation\.inclination"),
     ],
 )
-def test_numbers_that_none_has(values, message):
-    pipeline = rl.Pipeline.from_config(TWO, GALAXY)
+def test_numbers_that_none_has(two, values, message):
     with pytest.raises(ConfigError, match=message):
-        pipeline.observe(GALAXY, values)
+        two.observe(GALAXY, values)
 
 
 def with_muse(**changes):
@@ -210,11 +203,12 @@ def test_configurations_of_observations_are_read_back():
     config = rl.load_config(TWO | {"noise": {"signal_to_noise": 20}, "products": {}})
     recorded = yaml.safe_load(config.to_yaml())
     assert rl.load_config(recorded) == config
-    fwhm = {"observations.muse.instrument.psf.fwhm": "0.6 arcsec"}
-    for source in (TWO, rl.load_config(TWO), yaml.safe_load(rl.load_config(TWO).to_yaml())):
-        pipelines = rl.Pipeline.from_config(rl.load_config(source, fwhm), GALAXY).observations
-        assert float(pipelines["muse"].parameters.instrument.psf.fwhm) == 0.6
-        assert list(rl.load_config(source, {"observations.nirspec": None}).observations) == ["muse"]
+    changes = {"observations.muse.instrument.psf.fwhm": "0.6 arcsec", "observations.nirspec": None}
+    one = rl.load_config(TWO, changes)
+    assert list(one.observations) == ["muse"]
+    assert float(rl.Pipeline.from_config(one, GALAXY).parameters.instrument.psf.fwhm) == 0.6
+    for source in (rl.load_config(TWO), yaml.safe_load(rl.load_config(TWO).to_yaml())):
+        assert rl.load_config(source, changes) == one
 
 
 def test_errors_of_planning_name_the_observation():
@@ -234,11 +228,10 @@ def test_noise_of_observations_is_their_own():
         "again": {"instrument": MUSE, "noise": noise | {"seed": 8}},
         "quiet": {"instrument": MUSE, "noise": None},
     }
-    config = {"observation": RUN["observation"], "observations": several, "noise": noise}
-    every = rl.Pipeline.from_config(config, GALAXY).observations
+    config = rl.load_config({"observation": RUN["observation"], "observations": several, "noise": noise})
+    every = {name: run.noise for name, (_, run) in separate_observations(config).items()}
     assert list(every) == ["arms_blue", "arms_red", "muse", "again", "quiet"]
-    seeds = [yaml.safe_load(own.frame.meta["config"])["noise"] for own in every.values()]
-    assert [own and own["seed"] for own in seeds] == [5, 1000008, 2000011, 8, None]
+    assert [noise and noise.seed for noise in every.values()] == [5, 1000008, 2000011, 8, None]
 
 
 def test_maps_of_one_observation_of_a_group():
@@ -250,27 +243,24 @@ def test_maps_of_one_observation_of_a_group():
         **{name: np.ones((5, 3)) for name in ("position", "velocity")}, mass=np.ones(5), metallicity=np.full(5, 0.01)
     )
     galaxy = rl.Galaxy(stars=GALAXY.stars, gas=gas)
-    cubes = rl.Pipeline.from_config(TWO | {"observations": pair, "engine": engine}, galaxy).observe(galaxy)
-    assert cubes["a"].maps is None
-    assert cubes["b"].maps is not None
-    np.testing.assert_array_equal(cubes["a"].flux, cubes["b"].flux)
+    pipeline = rl.Pipeline.from_config(TWO | {"observations": pair, "engine": engine}, galaxy)
+    assert pipeline.groups == (("a",), ("b",))
 
 
 def test_a_run_of_one_named_observation(tmp_path):
+    """In slabs; of several without: `test_a_run_of_two_instruments`."""
     sections = {**TWO, "observations": {"muse": {"instrument": MUSE}}, "galaxy": {"reader": "synthetic", "n_stars": 60}}
-    for slab in ("all", 50):
-        cube = rl.run(sections | {"engine": TWO["engine"] | {"slab": slab}}, tmp_path / "cube.fits", overwrite=True)
-        written = rl.load_cube(tmp_path / "cube_muse.fits")
-        np.testing.assert_allclose(written.flux, cube.flux, rtol=1e-6)
-        assert written.meta["observation"] == "muse"
+    cube = rl.run(sections | {"engine": TWO["engine"] | {"slab": 50}}, tmp_path / "cube.fits")
+    written = rl.load_cube(tmp_path / "cube_muse.fits")
+    np.testing.assert_allclose(written.flux, cube.flux, rtol=1e-6)
+    assert written.meta["observation"] == "muse"
 
 
-def test_a_pipeline_of_several_is_an_argument_of_jit_and_pickled():
-    arms = planned({}, alike=True)
+def test_a_pipeline_of_several_is_an_argument_of_jit_and_pickled(arms):
     expected = arms.observe(GALAXY)
     for cubes in (
         jax.jit(lambda pipeline, galaxy: pipeline.observe(galaxy))(arms, GALAXY),
-        copied(arms).observe(GALAXY),
+        pickle.loads(pickle.dumps(arms)).observe(GALAXY),
     ):
         for name in ("blue", "red"):
             same(cubes[name], expected[name])
@@ -279,10 +269,6 @@ def test_a_pipeline_of_several_is_an_argument_of_jit_and_pickled():
 def group_of(pipeline):
     """The program of all observations of a pipeline that see the particles alike."""
     return PipelineGroup(list(pipeline.observations.values()))
-
-
-def copied(pipeline):
-    return pickle.loads(pickle.dumps(pipeline))
 
 
 def test_smooth_components_are_made_for_each_instrument(tmp_path):
@@ -294,31 +280,30 @@ def test_smooth_components_are_made_for_each_instrument(tmp_path):
     sections = {**TWO, "observations": pair, "galaxy": {"reader": "components", "components": [disc]}}
     rl.run(sections, tmp_path / "cube.fits")
     fine = rl.load_cube(tmp_path / "cube_fine.fits")
-    rl.run(yaml.safe_load(fine.meta["config"]), tmp_path / "again.fits")
-    np.testing.assert_array_equal(rl.load_cube(tmp_path / "again.fits").flux, fine.flux)
-    assert float(fine.counters.n_particles) > float(rl.load_cube(tmp_path / "cube_coarse.fits").counters.n_particles)
+    alone = rl.load_galaxy(yaml.safe_load(fine.meta["config"]))
+    coarse = rl.load_cube(tmp_path / "cube_coarse.fits").counters.n_particles
+    assert float(fine.counters.n_particles) == len(alone.stars.initial_mass) > float(coarse)
 
 
 def test_a_run_of_two_instruments(tmp_path, capsys):
-    """A file of each, which its recorded run makes again, bit for bit; the last cube is returned, and what is not in
-    the others is said, too."""
+    """A file of each, which its recorded run makes again, bit for bit (of the last one); the last cube is returned, and
+    what is not in the others is said, too."""
     sections = TWO | with_muse(observation={"offset": [300, 0]}) | {"galaxy": {"reader": "synthetic", "n_stars": 60}}
     cube = rl.run(sections, tmp_path / "cube.fits", quiet=False)
     assert "muse: 60 of 60 stars (100 % of the mass) are outside the field" in "".join(capsys.readouterr())
     muse, nirspec = (rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("muse", "nirspec"))
     np.testing.assert_allclose(nirspec.flux, cube.flux, rtol=1e-6)
     assert (muse.meta["observation"], nirspec.meta["observation"]) == ("muse", "nirspec")
-    for number, own in enumerate((muse, nirspec)):
-        rl.run(yaml.safe_load(own.meta["config"]), tmp_path / f"again{number}.fits")
-        np.testing.assert_array_equal(rl.load_cube(tmp_path / f"again{number}.fits").flux, own.flux)
+    again = rl.run(yaml.safe_load(nirspec.meta["config"]), tmp_path / "again.fits")
+    np.testing.assert_array_equal(again.flux, cube.flux)
 
 
 def test_observations_in_slabs(tmp_path, capsys):
     """Each slab is read once for both of a group, at two pointings: the cubes of all particles at once, with noise and
-    maps."""
+    maps; a mosaic is made of the cubes, whatever made these."""
     lsf = {"lsf": {"fwhm": 30}}
     pair = {name: {"instrument": MUSE | arm | lsf} for name, arm in ARMS.items()}
-    sections = {"observation": RUN["observation"] | {"pointings": FIELDS}, "observations": pair}
+    sections = {"observation": RUN["observation"] | {"pointings": FIELDS, "mosaic": False}, "observations": pair}
     sections |= {"galaxy": {"reader": "synthetic", "n_stars": 60, "n_gas": 20}, "noise": {"signal_to_noise": 20}}
     sections["products"] = {"losvd": None, "gas": True}
     for slab in ("all", "25"):
@@ -330,7 +315,7 @@ def test_observations_in_slabs(tmp_path, capsys):
     assert [line.startswith(label) for line in lines if " in 3 slabs" in line] == [True] * 2  # its beginning, its end
     names = sorted(path.name for path in (tmp_path / "all").iterdir())
     assert sorted(path.name for path in (tmp_path / "25").iterdir()) == names
-    assert len(names) == 10  # of each: two cubes, their maps, the mosaic
+    assert len(names) == 8  # of each: two cubes and their maps
     for name in (name for name in names if "maps" not in name):
         same(*(rl.load_cube(tmp_path / slab / name) for slab in ("25", "all")), 1e-6)
     for name in (name for name in names if "maps" in name):
@@ -338,14 +323,14 @@ def test_observations_in_slabs(tmp_path, capsys):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.max(expected))
 
 
-@pytest.mark.parametrize("slab", ["all", 1000])
-def test_particles_that_lack_lengths_are_read_again(tmp_path, slab):
-    """Of two instruments one smooths few stars (deposit auto): its cube does not depend on which is read first."""
+def test_particles_that_lack_lengths_are_read_again(tmp_path):
+    """Of two instruments one smooths few stars (deposit auto): its cube does not depend on which is read first, nor
+    whether all are held at once."""
     coarse = MUSE | {"pixel_scale": "2 arcsec", "fov": "8 arcsec", "psf": None}
     pair = {"coarse": {"instrument": coarse}, "fine": {"instrument": MUSE}}
     galaxy = {"reader": "synthetic", "n_stars": 900}
     found = []
-    for names in (["coarse", "fine"], ["fine", "coarse"]):
+    for names, slab in ((["fine", "coarse"], "all"), (["coarse", "fine"], "all"), (["coarse", "fine"], 1000)):
         sections = {
             "galaxy": galaxy,
             "observation": RUN["observation"],
@@ -354,9 +339,10 @@ def test_particles_that_lack_lengths_are_read_again(tmp_path, slab):
         }
         rl.run(sections, tmp_path / "cube.fits", overwrite=True)
         found.append([rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("coarse", "fine")])
-    for one, other in zip(*found, strict=True):
-        assert one.meta["deposit_reason"] == other.meta["deposit_reason"]
-        same(one, other, 1e-6)
+    for cubes in found[1:]:
+        for one, other in zip(found[0], cubes, strict=True):
+            assert one.meta["deposit_reason"] == other.meta["deposit_reason"]
+            same(one, other, 1e-6)
     assert [cube.meta["deposit"] for cube in found[0]] == ["nearest", "smoothed"]
 
 
@@ -381,11 +367,11 @@ def test_joined_arms_at_several_pointings(tmp_path):
 
 def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
     sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 30}}
-    rows = [{"name": "one", "galaxy.seed": 3}, {"name": "two", "observations.muse.instrument.fov": "0.6 arcsec"}]
-    rl.run_catalogue(sections, rows, output=tmp_path)
-    cubes = {name: rl.load_cube(tmp_path / f"{name}.fits") for name in ("one_muse", "one_nirspec", "two_muse")}
-    assert [cube.shape[0] for cube in cubes.values()] == [5, 6, 3]
-    rl.run(yaml.safe_load(cubes["one_nirspec"].meta["config"]), tmp_path / "again.fits")
-    np.testing.assert_array_equal(rl.load_cube(tmp_path / "again.fits").flux, cubes["one_nirspec"].flux)
+    offset = {"observations.muse.observation.offset": [0.1, 0.0]}
+    rl.run_catalogue(sections, [{"name": "one", "galaxy.seed": 3}, {"name": "two", **offset}], output=tmp_path)
+    names = [f"{row}_{instrument}" for row in ("one", "two") for instrument in ("muse", "nirspec")]
+    configs = [yaml.safe_load(rl.load_cube(tmp_path / f"{name}.fits").meta["config"]) for name in names]
+    assert [config["galaxy"]["seed"] for config in configs] == [3, 3, 0, 0]
+    assert [config["observation"]["offset"] for config in configs] == [[0, 0], [0.1, 0], [0.1, 0], [0.1, 0]]
     with pytest.raises(ConfigError, match=r"every observation .* give observations\.muse\.instrument\.fov"):
         rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)

@@ -29,9 +29,12 @@ def planned(devices, wave=1, **others):
     return Pipeline.from_config(load_config({**CONFIG, **others}), GALAXY, mesh=make_mesh(devices, wave))
 
 
-@pytest.mark.parametrize(("devices", "wave"), [(1, 1), (2, 2)])
-def test_what_comes_back_is_on_the_same_devices_and_gives_the_same_cube(devices, wave):
-    pipeline = planned(devices, wave)
+@pytest.fixture(scope="module")
+def pipeline():
+    return planned(2, 2)
+
+
+def test_what_comes_back_is_on_the_same_devices_and_gives_the_same_cube(pipeline):
     again = pickle.loads(pickle.dumps(pipeline))
     assert again.plan == pipeline.plan
     assert again.mesh == pipeline.mesh
@@ -43,16 +46,15 @@ def test_what_comes_back_is_on_the_same_devices_and_gives_the_same_cube(devices,
     assert (first.meta, first.wavelength.tolist()) == (second.meta, second.wavelength.tolist())
 
 
-def test_too_few_devices_or_bits_are_refused(monkeypatch):
-    kept = pickle.dumps(planned(4))
+def test_too_few_devices_or_bits_are_refused(pipeline, monkeypatch):
+    kept = pickle.dumps(pipeline)
     monkeypatch.setattr(mesh.jax, "devices", lambda: jax.local_devices()[:2])
     with pytest.raises(ConfigError, match="expected 4, for which the run was planned, got 2"):
         pickle.loads(kept)
 
 
-def test_what_a_pipeline_shows():
-    pipeline = planned(1)
-    assert repr(pipeline) == "Pipeline('stellar' for muse: 5 x 5 spaxels, 31 bins, method direct, 1 device)"
+def test_what_a_pipeline_shows(pipeline):
+    assert repr(pipeline) == "Pipeline('stellar' for muse: 5 x 5 spaxels, 31 bins, method direct, 4 devices)"
     assert "5 x 5 of 0.2 arcsec" in pipeline._repr_html_()
     assert "Warning: " in pipeline._repr_html_()
 

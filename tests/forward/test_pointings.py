@@ -15,7 +15,6 @@ from astropy.wcs import WCS
 
 from rubix_like import ConfigError, Cube, Galaxy, Pipeline, Stars, load_config, make_mosaic, run
 from rubix_like.extend import Progress
-from rubix_like.instrument.pointing import pointings_of
 from rubix_like.physics.rotations import field_rotation
 from rubix_like.physics.tangent_plane import convergence, from_tangent_plane, to_tangent_plane
 from rubix_like.runs.run import check_lines, prepare
@@ -110,8 +109,15 @@ def test_the_axes_of_a_turned_field(angle):
     np.testing.assert_allclose(np.linalg.det(rotation), 1)
 
 
-@pytest.mark.parametrize("angle", [None, 0.0, 30.0, 117.0, -90.0])
-@pytest.mark.parametrize("offset", [(0.0, 0.0), (0.25, -0.15)])
+@pytest.fixture(scope="module")
+def fields():
+    """The pipeline of three fields, of any one star."""
+    return Pipeline.from_config(settings(pointings=FIELDS), stars((0.1, 0.2)))
+
+
+@pytest.mark.parametrize(
+    ("angle", "offset"), [(None, (0.25, -0.15)), (30.0, (0.0, 0.0)), (117.0, (0.25, -0.15)), (-90.0, (0.25, -0.15))]
+)
 def test_a_star_is_on_the_spaxel_that_the_header_says(tmp_path, angle, offset):
     galaxy = stars((0.1, 0.2))
     cube = Pipeline.from_config(settings(field_angle=angle, offset=offset), galaxy)(galaxy)
@@ -121,13 +127,11 @@ def test_a_star_is_on_the_spaxel_that_the_header_says(tmp_path, angle, offset):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_star_in_a_pointing_is_on_the_spaxel_that_the_header_says(tmp_path, number):
+def test_a_star_in_a_pointing_is_on_the_spaxel_that_the_header_says(fields, tmp_path, number):
     """The star is moved to where each pointing looks; the plane of the far one is 72 arcsec from that of the model."""
-    far = pointings_of(load_config(settings(pointings=FIELDS)).observation)[number].offset
-    place = (far[0] + 0.13, far[1] - 0.08)
-    galaxy = stars(place)
-    pipeline = Pipeline.from_config(settings(pointings=FIELDS), galaxy)
-    cube = pipeline.at(pipeline.pointings[number])(galaxy)
+    pointing = fields.pointings[number]
+    place = (pointing.offset[0] + 0.13, pointing.offset[1] - 0.08)
+    cube = fields.at(pointing)(stars(place))
     wcs = celestial(cube, tmp_path)
     np.testing.assert_allclose(centroid(cube), wcs.wcs_world2pix(*sky_of(*place), 0), atol=1e-6)
     np.testing.assert_allclose(wcs.wcs_pix2world(*centroid(cube), 0), sky_of(*place), atol=1e-9)
@@ -214,20 +218,18 @@ def test_noise_is_independent_and_the_same_again():
     assert not np.array_equal(other_seed[0].flux, first)
 
 
-def test_a_pipeline_at_a_pointing_has_no_other():
+def test_a_pipeline_at_a_pointing_has_no_other(fields):
     """Its parameters are displaced already; those of a second pointing would add to them."""
-    pipeline = Pipeline.from_config(settings(pointings=FIELDS), stars((0.1, 0.2)))
-    first, second, *_ = pipeline.pointings
-    assert pipeline.at(first).pointings == ()
+    first, second, *_ = fields.pointings
+    assert fields.at(first).pointings == ()
     with pytest.raises(ConfigError, match=r"pointing: expected one of pipeline.pointings \(it has none\)"):
-        pipeline.at(first).at(second)
+        fields.at(first).at(second)
     with pytest.raises(ConfigError, match=r"pointings \(.*far.*\), got another"):
-        pipeline.at(dataclasses.replace(first, offset=(7.0, 0.0)))
+        fields.at(dataclasses.replace(first, offset=(7.0, 0.0)))
 
 
-def test_header_of_a_pointing(tmp_path):
-    galaxy = stars((0.1, 0.2))
-    cube = Pipeline.from_config(settings(pointings=FIELDS), galaxy).observe_pointings(galaxy)[2]
+def test_header_of_a_pointing(fields, tmp_path):
+    cube = fields.observe_pointings(stars((0.1, 0.2)))[2]
     path = cube.write(tmp_path / "cube.fits")
     header, data = fits.getheader(path), fits.getheader(path, "DATA")
     assert (header["POINTING"], header["POINTNAM"], header["POINTE"], header["POINTN"]) == (3, "far", -40.0, 60.0)

@@ -1,6 +1,5 @@
-"""Products: settings, what is refused before a run, the file of maps, one sum over devices."""
+"""Products: settings, what is refused before a run, the file of maps; one sum over devices: `test_one_program`."""
 
-import re
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -202,14 +201,6 @@ def test_the_command_line_writes_maps_without_a_distribution_or_filters(written,
     assert "images in sdss2010-g" in line
 
 
-@pytest.mark.parametrize("method", ["direct", "basis"])
-def test_maps_ride_in_the_one_sum_over_devices(method):
-    pipeline, galaxy = small(method)
-    text = pipeline.lower(galaxy).compile().as_text()
-    assert len(re.findall(r"= .*[ )}]all-reduce(-start)?\(", text)) == 1
-    assert not re.search(r"= .*[ )}](all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\(", text)
-
-
 def small(method, products=ON, n_devices=8, **settings):
     rng = np.random.default_rng(4)
     galaxy = Galaxy(
@@ -224,12 +215,6 @@ def small(method, products=ON, n_devices=8, **settings):
     )
     own = load_config(config(products, method=method, **settings), overrides={"galaxy": None})
     return Pipeline.from_config(own, galaxy, mesh=make_mesh(n_devices)), galaxy
-
-
-def test_no_table_is_a_constant_of_the_compiled_function():
-    pipeline, galaxy = small("direct")
-    jaxpr = pipeline.trace(galaxy).jaxpr
-    assert max((np.asarray(constant).nbytes for constant in jaxpr.consts), default=0) < 1024
 
 
 def test_smoothed_stars_and_a_psf_that_changes_with_wavelength_conserve_what_is_summed():

