@@ -65,10 +65,6 @@ def gradient_of(method, layout):
     return jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(arguments))
 
 
-def program(*how):
-    return pipeline_for(*how).lower(disc(77)).compile().as_text()
-
-
 def rows(*quick, long=()):
     """Both methods in all layouts; those that are neither `quick` nor `long` run with --slow."""
     every = [(method, layout) for method in ("direct", "basis") for layout in LAYOUTS if layout != "five devices"]
@@ -113,14 +109,14 @@ def test_cube_is_that_of_one_device_in_single_precision(method):
 @pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices"), long=HELD_REPEATS))
 def test_each_device_holds_its_own_bins(method, layout):
     """32 bins: the cube stays on the devices, and no array of the program is as large as the whole of it."""
-    cube, settings = cube_of(method, layout, EVEN), LAYOUTS[layout]
-    n_device = settings["data"] * settings.get("wave", 1)
-    assert relative_difference(cube.flux, cube_of(method, None, EVEN, "float64", WHOLE).flux) < 1e-12
+    pipeline, settings = pipeline_for(method, layout, EVEN), LAYOUTS[layout]
+    program, n_device = pipeline.lower(disc(77)).compile(), settings["data"] * settings.get("wave", 1)
+    cube = pipeline.to_cube(program(*pipeline.arguments(disc(77))))
     in_parts = settings.get("output") != "replicated"
     for voxels in (cube.flux, cube.variance):
         assert voxels.sharding.shard_shape(voxels.shape) == (6, 6, 32 // n_device if in_parts else 32)
         assert len(voxels.sharding.device_set) == n_device
-    assert (largest_along_bins(program(method, layout, EVEN), 6 * 6) >= 32) == (not in_parts)
+    assert (largest_along_bins(program.as_text(), 6 * 6) >= 32) == (not in_parts)
 
 
 def largest_along_bins(text, n_spaxel):
@@ -178,7 +174,7 @@ def test_collectives_outside_any_loop(method, layout, moving):
     assert [kind for kind, _ in found if kind in MOVING] == moving
     assert [kind for kind, _ in found].count("all-reduce") == (2 if method == "direct" else 1)
     assert {computation for _, computation in found} == {"ENTRY"}
-    noisy = collectives(program(method, layout))
+    noisy = collectives(pipeline_for(method, layout).lower(disc(77)).compile().as_text())
     assert len(noisy) <= len(found) + 3
     assert {computation for _, computation in noisy} == {"ENTRY"}
 
