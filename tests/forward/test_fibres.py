@@ -34,6 +34,7 @@ def run(fibres=FIBRES, psf=SEEING, **changes):
         "observation": {"redshift": 0.02, "distance": "90 Mpc", "align": "none"},
         "instrument": instrument,
         "engine": engine | {"velocity_range": 1000},
+        "devices": {"data": 1},
     }
     return load_config(base, changes)
 

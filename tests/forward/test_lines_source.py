@@ -27,6 +27,7 @@ def config_of(**changes):
             "instrument": muse(4970, 5040, 1.25, lsf={"fwhm": "3 Angstrom"}),
             "lines": {"wavelengths": "[O III] 5007", "luminosity": 3.0},
             "engine": {"precision": "float64"},
+            "devices": {"data": 1},
         },
         changes,
     )

@@ -17,7 +17,7 @@ from installed_package import write_dist_info
 from scipy.spatial.transform import Rotation
 from small import muse
 
-from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
+from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, run
 from rubix_like.extend import AbstractParticleMaps, MapLabel
 from rubix_like.forward.model import paint_products
 from rubix_like.forward.products import product as product_module
@@ -33,6 +33,7 @@ def config(products=ON, *, psf=None, fov=(1.4, 1.0), deposit="nearest", method="
             "instrument": muse(5000, 5100, 5, fov=fov, psf=psf),
             "engine": {"method": method, "deposit": deposit},
             "products": products,
+            "devices": {"data": 1},
             **sections,
         }
     )
@@ -201,7 +202,7 @@ def test_the_command_line_writes_maps_without_a_distribution_or_filters(written,
     assert "images in sdss2010-g" in line
 
 
-def small(method, products=ON, n_devices=8, **settings):
+def small(method, products=ON, **settings):
     rng = np.random.default_rng(4)
     galaxy = Galaxy(
         stars=Stars(
@@ -214,13 +215,13 @@ def small(method, products=ON, n_devices=8, **settings):
         )
     )
     own = load_config(config(products, method=method, **settings), overrides={"galaxy": None})
-    return Pipeline.from_config(own, galaxy, mesh=make_mesh(n_devices)), galaxy
+    return Pipeline.from_config(own, galaxy), galaxy
 
 
 def test_smoothed_stars_and_a_psf_that_changes_with_wavelength_conserve_what_is_summed():
     """Sums before and after are the same in a field that holds all of them; the PSF widens the light."""
     psf = {"fwhm": [0.3, 0.5], "wavelength": [4800, 5200]}
-    pipeline, galaxy = small("direct", psf=psf, deposit="smoothed", fov=4.0, n_devices=1)
+    pipeline, galaxy = small("direct", psf=psf, deposit="smoothed", fov=4.0)
     maps = jax.tree.map(np.asarray, pipeline(galaxy).maps)
     for name in ("number", "mass", "light", "losvd", "flux"):
         before, after = (getattr(images, name).sum(axis=(0, 1)) for images in (maps.before, maps.after))

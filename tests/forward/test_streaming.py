@@ -344,12 +344,11 @@ class Glow(AbstractSource):
 
 
 def test_gas_is_read_only_where_something_reads_it():
+    """Gas in slabs: `test_observations`, with its maps."""
     tables = pipeline_for().tables
     assert not tables.reads_gas
     assert replace(tables, paint=(*tables.paint, Glow())).reads_gas
     assert prepared_run().observer.program.cuts.gas is None
-    dusty = settings(engine={"slab": SLAB}, dust={"kind": "particles", "cells": 4})
-    assert prepare(dusty, Progress()).observer.program.cuts.gas == (0, 5)
 
 
 def test_slabs_of_different_galaxies_are_refused():
