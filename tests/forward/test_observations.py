@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from hlo import collectives
+from quick_compiler import kept_programs
 from small import few_stars
 
 import rubix_like as rl
@@ -337,7 +338,8 @@ def test_particles_that_lack_lengths_are_read_again(tmp_path):
             "observations": {name: pair[name] for name in names},
             "engine": {"slab": slab},
         }
-        rl.run(sections, tmp_path / "cube.fits", overwrite=True)
+        with kept_programs(tmp_path / "programs"):
+            rl.run(sections, tmp_path / "cube.fits", overwrite=True)
         found.append([rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("coarse", "fine")])
     for cubes in found[1:]:
         for one, other in zip(found[0], cubes, strict=True):
@@ -368,7 +370,8 @@ def test_joined_arms_at_several_pointings(tmp_path):
 def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
     sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 30}}
     offset = {"observations.muse.observation.offset": [0.1, 0.0]}
-    rl.run_catalogue(sections, [{"name": "one", "galaxy.seed": 3}, {"name": "two", **offset}], output=tmp_path)
+    with kept_programs(tmp_path / "programs"):
+        rl.run_catalogue(sections, [{"name": "one", "galaxy.seed": 3}, {"name": "two", **offset}], output=tmp_path)
     names = [f"{row}_{instrument}" for row in ("one", "two") for instrument in ("muse", "nirspec")]
     configs = [yaml.safe_load(rl.load_cube(tmp_path / f"{name}.fits").meta["config"]) for name in names]
     assert [config["galaxy"]["seed"] for config in configs] == [3, 3, 0, 0]
