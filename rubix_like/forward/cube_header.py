@@ -101,7 +101,6 @@ def describe_tables(setup: Setup) -> dict[str, str]:
 
 
 def _light_tables(setup: Setup) -> dict[str, tuple[Any, ...]]:
-    """The tables that the light of each source is made of."""
     tables: dict[str, tuple[Any, ...]] = {}
     if _library_entries(setup) or setup.config.products is not None:
         library = setup.library
@@ -193,7 +192,6 @@ def _dust_entries(setup: Setup) -> dict[str, MetaValue]:
 
 
 def _curve_entries(dust: DustSettings | ParticleDustSettings, prefix: str) -> dict[str, MetaValue]:
-    """A curve, its R(V), and its slope where it has one."""
     slope = find_curve(dust.curve).slope if dust.slope is None else dust.slope
     return {f"{prefix}_curve": dust.curve, f"{prefix}_r_v": dust.resolved_r_v, f"{prefix}_slope": slope}
 
@@ -319,7 +317,6 @@ def _fibres(planned: Planned) -> FibreFrame | None:
 
 
 def _stage_reports(planned: Planned) -> list[StageReport]:
-    """The reports of the stages on the cube; raises ConfigError for one that reports something else."""
     instrument, found = planned.setup.instrument, []
     of_run = setting_entries(planned.setup, planned.plan).keys()
     for name, stage in zip(planned.tables.cube_names, planned.tables.cube, strict=True):

@@ -222,14 +222,12 @@ def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: Ab
 
 
 def _view(source: AbstractSource, scene: Scene, grid: SpaxelGrid) -> View:
-    """The painter's view of a source's scene on a grid."""
     place = grid.weights(scene.position, scene.smoothing_length, source.kind)
     coordinates = tuple(scene.coordinates[name] for name in source.painter.axes.coordinate_names)
     return View(scene.amount, coordinates, scene.v_los, *place)
 
 
 def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
-    """Particles in the observer's frame, after the scene stages."""
     scene = dataclasses.replace(scene, fields=fields)
     for number in range(len(tables.scene)):
         scene = tables.scene_after(number, scene, parameters)

@@ -127,7 +127,6 @@ def _read(declared: Declaration, value: Any, shape: tuple[int, ...], place: str)
 
 
 def _unknown(name: Any, leaves: Collection[str], known: Collection[str]) -> str:
-    """The sentence that refuses a name that a run has no number of."""
     expected = f"parameters: expected numbers of this run, got {name!r}"
     if name in known:
         return f"{expected}, which its configuration does not have; give {name} there, or leave it out here"

@@ -571,7 +571,6 @@ def separate_observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]
 
 
 def _of_several(pipelines: Mapping[str, Pipeline]) -> Pipeline:
-    """One pipeline of several observations."""
     groups = alike_groups([named_pipeline(pipeline, name) for name, pipeline in pipelines.items()])
     found = {pipeline.name: pipeline for group in groups for pipeline in group}
     first, *others = (found[name] for name in pipelines)
@@ -657,7 +656,6 @@ _KEYS_BETWEEN = 1_000_003
 
 
 def _is_of_detector(name: str) -> bool:
-    """Whether a parameter acts after the particles are painted."""
     section = name.partition(".")[0]
     return section in _OF_DETECTOR or section in detector_sections()
 
@@ -723,7 +721,6 @@ def view_of(pipelines: Sequence[Pipeline], pointing: int) -> list[Pipeline]:
 
 
 def _label(view: Pipeline) -> str:
-    """The name of a cube of `observe`."""
     pointing = view.frame.meta.get("pointing_name")
     if pointing is None:
         return view.name

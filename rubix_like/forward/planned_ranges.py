@@ -66,7 +66,6 @@ def check_within_plan(tables: Tables, parameters: Parameters) -> None:
 
 
 def _line_maps(tables: Tables, parameters: Parameters) -> list[LineMap]:
-    """The maps of lines of all sources with these parameters."""
     painters = [source.painter_for(parameters) for source in tables.paint]
     leaves = jax.tree.leaves(painters, is_leaf=lambda leaf: isinstance(leaf, LineMap))
     return [leaf for leaf in leaves if isinstance(leaf, LineMap)]

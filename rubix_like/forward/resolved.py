@@ -202,7 +202,6 @@ def _through_fibres(config: RunConfig, pipeline: PipelineSettings) -> PipelineSe
 
 
 def _check_dust_maps(config: RunConfig, pipeline: PipelineSettings) -> None:
-    """Raise ConfigError for maps of dust in a run without any, or with a pipeline that has no place for it."""
     if config.products is None or not config.products.dust:
         return
     if config.dust is None:

@@ -92,7 +92,6 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
 
 
 def _source_notes(plan: SourcePlan) -> Iterator[str]:
-    """Notes where the velocity range, the widths or the templates limit a source's spectra."""
     if plan.method == "basis" and plan.motion.note:
         yield plan.motion.note
     templates, spread = plan.templates, plan.spread
@@ -181,7 +180,6 @@ def _library_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _observation_notes(setup: Setup) -> Iterator[Note]:
-    """Notes where a distance is not that of the redshift, and where the detector sees no light of stars at rest."""
     observation, bins = setup.config.observation, setup.instrument.bins
     if observation.distance is not None and observation.redshift >= _FAR:
         expected = observed_distance(observation.cosmology, observation.redshift, None)
@@ -204,7 +202,6 @@ def _observation_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _component_notes(setup: Setup) -> Iterator[Note]:
-    """Notes where smooth components are not aligned, painted wider than they are, or too faint."""
     config, deposit = setup.config, setup.painting.deposit
     if not isinstance(config.galaxy, ComponentsReader):
         return
@@ -233,7 +230,6 @@ def _component_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _screen_notes(setup: Setup) -> Iterator[Note]:
-    """A note where a screen of dust leaves no light in any bin."""
     screen = setup.config.screen
     if screen is None or not setup.pipeline.has_cube_stage("dust"):
         return
@@ -285,7 +281,6 @@ def _unused_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _unused_key_notes(setup: Setup) -> Iterator[Note]:
-    """Notes where settings are not their defaults, but something else keeps them from being used."""
     config, observation, deposit = setup.config, setup.config.observation, setup.painting.deposit
     if deposit != "smoothed":
         why = f"with deposit {deposit}; set engine.deposit: smoothed"
@@ -303,13 +298,11 @@ def _unused_key_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _is_changed(section: Any, key: str) -> bool:
-    """Whether settings have a key, with another value than its default."""
     field = type(section).model_fields.get(key) if section is not None else None
     return field is not None and getattr(section, key) != field.get_default(call_default_factory=True)
 
 
 def _noise_notes(setup: Setup) -> Iterator[Note]:
-    """Notes where a width has no window, and where a target is the median over bins of which most hold no line."""
     noise = setup.config.noise
     if noise is None or noise.signal_to_noise is None or noise.wavelength is not None:
         return
@@ -325,7 +318,6 @@ def _noise_notes(setup: Setup) -> Iterator[Note]:
 
 
 def _line_notes(setup: Setup) -> Iterator[Note]:
-    """Notes where the detector does not see some of the lines that the user named, or none of a table."""
     for name, section in ((NEBULAE, "nebular"), (AGN, "nebular.agn")):
         if name in setup.sources and not isinstance(setup.sources[name].templates, LineTemplates):
             text = f"{section}: the detector sees no line of the table: its gas shines in the continuum alone"
@@ -359,7 +351,6 @@ def _accuracy_notes(sources: tuple[AbstractSource, ...], tolerance: float) -> It
 
 
 def _product_notes(setup: Setup, census: Census | None) -> Iterator[Note]:
-    """Notes on maps of what is not in the cube, on stars that are too fast, and on where the mass now comes from."""
     products, library = setup.config.products, setup.library
     if products is None:
         return

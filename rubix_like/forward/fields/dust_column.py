@@ -356,7 +356,6 @@ def _halved(cells: Float[Array, "y x face"], axis: int, size: int) -> Float[Arra
 def _overlaps(
     centres: Float[Array, " spaxel"], width: Float[Array, ""], n_cell: int, side: Float[Array, ""]
 ) -> Float[Array, "spaxel cell"]:
-    """Which share of each spaxel lies in each cell, along one axis."""
     low = (jnp.arange(n_cell, dtype=centres.dtype) - 0.5 * n_cell) * side
     first = jnp.maximum(low[None, :], centres[:, None] - 0.5 * width)
     last = jnp.minimum(low[None, :] + side, centres[:, None] + 0.5 * width)

@@ -376,7 +376,6 @@ def _asked(setup: Setup) -> tuple[str, ...]:
 
 
 def _all_tracks(setup: Setup) -> dict[str, LineTracks]:
-    """The tracks of every line that a source of the pipeline has, by its name."""
     found: dict[str, LineTracks] = {}
     for plan in setup.sources.values():
         if isinstance(plan.templates, LineTemplates):

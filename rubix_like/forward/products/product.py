@@ -434,7 +434,6 @@ def _map_set(
     axes: ProductAxes,
     faintest: float,
 ) -> tuple[MapSet, Any]:
-    """The maps of all products, and the attenuation curve of the one that makes it."""
     found: dict[str, Any] = {}
     fields: dict[str, Image] = {}
     for product, columns, other in zip(products, sums, images.other, strict=True):

@@ -154,7 +154,6 @@ def _axis_names(rows: Sequence[LineRow]) -> tuple[str, ...]:
 
 
 def _light(particles: Stars) -> Float[Array, "particle line"]:
-    """Raises ValueError for particles that are no emitters of components with lines."""
     if particles.line_light is None:
         raise ValueError(
             "stars.line_light: expected the brightness of each emitter in the lines of its component, got none; take "

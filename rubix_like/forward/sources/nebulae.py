@@ -250,7 +250,6 @@ class MeanPhotons(eqx.Module):
 
 
 def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:
-    """A column that photons of gas need; raises ValueError where the gas has none."""
     return gas.required(name, "nebular.source star_forming_gas", "take source: stars, or a galaxy whose gas has it")
 
 

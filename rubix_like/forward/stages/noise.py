@@ -172,7 +172,6 @@ def _check_ring(setup: Setup, radius: float | None) -> None:
 
 
 def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
-    """The covered bins that the reference is taken over."""
     if settings.wavelength is None:
         return setup.covered
     wavelength = setup.instrument.bins.wavelength

@@ -116,7 +116,6 @@ class PSFStage(AbstractCubeStage):
         return lambda images: self._blurred(images, image, lambda part, psf: blur(part, psf, cells))
 
     def _at_nodes(self, parameters: Parameters) -> Float[Array, "*place node side side"]:
-        """Images at the nodes, of each place where the PSF varies over the field."""
         assert self.psf is not None
         widths = psf_widths(parameters)
         return self.psf.images(widths) if self.field is None else self.field.images(widths)

@@ -57,7 +57,6 @@ def _turned(scene: Scene, inclination: Float[Array, ""], position_angle: Float[A
 
 
 def _placed(scene: Scene) -> Scene:
-    """The scene with what its emitters bring for the observer's frame."""
     on_sky, none = scene.on_sky, jnp.zeros_like(scene.amount)
     moved = jnp.stack([on_sky.get("east", none), on_sky.get("north", none), none], axis=1)
     faster = scene.velocity.at[:, 2].add(on_sky.get("random_velocity", none))

@@ -140,7 +140,6 @@ class FibreStage(AbstractCubeStage):
         return self.optics.matrices_over_field(self.field, widths)
 
     def _broadband(self, matrices: Float[Array, "node fibre cell"]) -> Spatial:
-        """The map with the PSF in the middle of the detector's range."""
         nodes = self.psf.nodes
         if nodes is None:
             return lambda images: _through(matrices[0], images)

@@ -143,7 +143,6 @@ def _diffused(light: Array, variance: Array) -> tuple[Array, Array]:
 
 
 def _polynomial(powers: Float[ndarray, " power"], at: Array) -> Array:
-    """sum_k powers[k] at^k, by Horner's rule."""
     value = jnp.full_like(at, powers[-1])
     for power in powers[-2::-1]:
         value = value * at + power

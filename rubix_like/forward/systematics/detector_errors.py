@@ -194,14 +194,12 @@ class Missing(AbstractSystematic):
 
 
 def _bins_in(span: tuple[float, float] | None, edges: Float[ndarray, " edge"]) -> Bool[ndarray, " wave"]:
-    """Bins that reach into a span; all of them for None."""
     if span is None:
         return np.ones(len(edges) - 1, bool)
     return (edges[1:] > span[0]) & (edges[:-1] < span[1])
 
 
 def _spectra_of(region: MissingSettings, number: int, setup: Setup) -> Bool[ndarray, " element"]:
-    """The spectra of a region; raises ConfigError for keys that do not go with the instrument."""
     fibres, footprint = setup.instrument.fibres, setup.instrument.footprint
     wrong = ("fibres", "exposures") if fibres is None else ("x", "y")
     for name in wrong:
@@ -222,7 +220,6 @@ def _spectra_of(region: MissingSettings, number: int, setup: Setup) -> Bool[ndar
 
 
 def _beyond(region: MissingSettings, number: int, setup: Setup) -> Iterator[str]:
-    """Says which part of a region the instrument does not have."""
     footprint, fibres = setup.instrument.footprint, setup.instrument.fibres
     for what, span, size in (("columns", region.x, footprint.n_x), ("rows", region.y, footprint.n_y)):
         if fibres is None and span is not None and span[1] >= size:
