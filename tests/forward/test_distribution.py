@@ -216,22 +216,6 @@ def test_stars_too_fast_for_the_velocity_nodes(precision):
     assert constant_bytes(split.trace(galaxy).jaxpr) < 1000
 
 
-@pytest.mark.long
-def test_gradient_of_stars_too_fast_for_the_velocity_nodes():
-    """The same on eight devices as on one; what such a star adds to the light is what it adds by `direct`."""
-    galaxy, gradients = disc_with_fast_stars(), []
-    fast = np.linalg.norm(galaxy.stars.velocity, axis=1) > 2000
-    assert fast.sum() == 3
-    for method, n_devices, chunk in (("basis", 8, CHUNK), ("basis", 1, WHOLE), ("direct", 1, WHOLE)):
-        pipeline = pipeline_with_fast_stars(method, n_devices, chunk)
-        gradient = jax.grad(lambda own, pipeline=pipeline: weighted_sum(pipeline(own).flux))
-        gradients.append(jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(galaxy)))
-    assert_same_gradient(*gradients[:2], GRADIENT_TOLERANCE["float64"])
-    for name in ("initial_mass", "log_age", "velocity"):
-        found, expected = (getattr(gradient.stars, name)[fast] for gradient in gradients[1:])
-        assert relative_difference(found, expected) < 1e-5
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_alignment_and_noise_are_at_work(method):
     """What the comparison above is made of: a tilted disc, turned face-on, with noise."""
@@ -249,14 +233,6 @@ def test_alignment_and_noise_are_at_work(method):
     cube = cube_of(method, 77, 8, CHUNK)
     assert (np.asarray(cube.variance) > 0).all()
     assert 0 < float(cube.counters.n_outside) < 77
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_devices", [pytest.param(2, marks=pytest.mark.long), 7])
-@pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.long), "basis"])
-def test_any_number_of_devices(method, n_devices):
-    found, expected = cube_of(method, 77, n_devices, CHUNK), cube_of(method, 77, 1, WHOLE)
-    assert relative_difference(found.flux, expected.flux) < CUBE_TOLERANCE["float64"]
 
 
 @pytest.mark.parametrize("method", DIRECT_IS_QUICK)
