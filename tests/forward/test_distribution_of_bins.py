@@ -46,9 +46,9 @@ UNEVEN, EVEN = "4950 Angstrom", "4955 Angstrom"
 
 
 @functools.cache
-def pipeline_for(method, layout, stop=UNEVEN, precision="float64", chunk=CHUNK):
+def pipeline_for(method, layout, stop=UNEVEN, chunk=CHUNK):
     own = {"devices": ONE if layout is None else LAYOUTS[layout], "instrument.wavelength.stop": stop}
-    settings = load_config(config(method, precision, chunk), overrides=own)
+    settings = load_config(config(method, chunk=chunk), overrides=own)
     return Pipeline.from_config(settings, disc(77))
 
 
@@ -91,19 +91,9 @@ GRADIENT_REPEATS = (
 )
 def test_cube_is_that_of_one_device(method, layout):
     """31 bins, which no number of parts divides: flux, variance (noise is on), mean velocity and counters."""
-    assert_that_of_one_device(method, layout, "float64")
-
-
-def assert_that_of_one_device(method, layout, precision):
-    found = cube_of(method, layout, UNEVEN, precision)
+    found = cube_of(method, layout)
     assert found.flux.shape == found.mask.shape == (6, 6, 31)
-    assert_same_cube(found, cube_of(method, None, UNEVEN, precision, WHOLE), CUBE_TOLERANCE[precision])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["direct", "basis"])
-def test_cube_is_that_of_one_device_in_single_precision(method):
-    assert_that_of_one_device(method, "two axes", "float32")
+    assert_same_cube(found, cube_of(method, None, UNEVEN, WHOLE), CUBE_TOLERANCE["float64"])
 
 
 @pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices"), long=HELD_REPEATS))
@@ -152,31 +142,6 @@ def test_gradient_outside_of_jit_is_that_of_one_device(method, stop, compiled):
 
 
 MOVING = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "layout", "moving"),
-    [
-        ("direct", "two axes", ["reduce-scatter"]),
-        pytest.param("direct", "painted apart, put together", ["all-gather"], marks=pytest.mark.long),
-        ("basis", "parts on all devices", ["reduce-scatter"]),
-    ],
-)
-def test_collectives_outside_any_loop(method, layout, moving):
-    """One sum of what all devices keep (by `direct` two: moments are sums over bins, too), one of the cube's parts.
-
-    Noise asks for the brightest spaxel's spectrum: a sum and a gather of a vector.
-    """
-    noiseless = load_config(config(method), overrides={"devices": LAYOUTS[layout], "noise": None})
-    text = Pipeline.from_config(noiseless, disc(77)).lower(disc(77)).compile().as_text()
-    found = collectives(text)
-    assert [kind for kind, _ in found if kind in MOVING] == moving
-    assert [kind for kind, _ in found].count("all-reduce") == (2 if method == "direct" else 1)
-    assert {computation for _, computation in found} == {"ENTRY"}
-    noisy = collectives(pipeline_for(method, layout).lower(disc(77)).compile().as_text())
-    assert len(noisy) <= len(found) + 3
-    assert {computation for _, computation in noisy} == {"ENTRY"}
 
 
 BY_ROWS = {

@@ -216,16 +216,6 @@ def test_gas_without_lengths_is_not_smoothed():
 
 
 @pytest.mark.slow
-def test_smoothed_gas_keeps_its_mass():
-    """In a field that holds nearly all of it; wider than the same gas on single spaxels."""
-    own = dataclasses.replace(galaxy(), stars=dataclasses.replace(galaxy().stars, smoothing_length=np.full(300, 0.4)))
-    found = Pipeline.from_config(config(deposit="smoothed"), own, mesh=make_mesh(1))(own).maps.before.gas_mass
-    inside = maps().before.gas_mass.sum()
-    assert float(found.sum()) == pytest.approx(inside, rel=0.03)
-    assert float(found.max()) < 0.8 * maps().before.gas_mass.max()
-
-
-@pytest.mark.slow
 def test_maps_of_gas_have_the_gradient_of_their_differences():
     """Of velocity, metallicity and mass after the PSF, with respect to cells' velocities, masses and places."""
     smooth = Pipeline.from_config(config(deposit="tsc"), galaxy(), mesh=make_mesh(1))
