@@ -374,7 +374,7 @@ def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
         rl.run_catalogue(sections, [{"name": "one", "galaxy.seed": 3}, {"name": "two", **offset}], output=tmp_path)
     names = [f"{row}_{instrument}" for row in ("one", "two") for instrument in ("muse", "nirspec")]
     configs = [yaml.safe_load(rl.load_cube(tmp_path / f"{name}.fits").meta["config"]) for name in names]
-    assert [config["galaxy"]["seed"] for config in configs] == [3, 3, 0, 0]
+    assert [config["galaxy"]["seed"] for config in configs] == [3, 3, 1, 1]
     assert [config["observation"]["offset"] for config in configs] == [[0, 0], [0.1, 0], [0.1, 0], [0.1, 0]]
     with pytest.raises(ConfigError, match=r"every observation .* give observations\.muse\.instrument\.fov"):
         rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)
