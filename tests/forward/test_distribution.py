@@ -312,7 +312,7 @@ def test_the_callers_objects_are_unchanged(as_array):
 @pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.long), "basis"])
 def test_gradient_of_a_pipeline_and_a_galaxy_from_the_host(method):
     """jit and grad over the pipeline itself, a pytree, and over particles that are padded and placed inside; by
-    `direct` on as many devices, `test_observations` has those of differences.
+    `direct`, `test_observations` compares with differences.
 
     What padding repeats (the last particle) gets no gradient from it.
     """

@@ -306,7 +306,8 @@ def test_a_galaxy_without_gas_behind_a_foreground(caplog):
     screen = {"a_v": 0.3, "curve": "gordon"}
     dusts = {**screen, "place": "foreground"}, {"kind": "particles", "cells": 4, "foreground": screen}
     only, both = (
-        observe(configuration(dust=dust, instrument=SMALL, products={"losvd": None}), stars) for dust in dusts
+        observe(configuration(dust=dust, instrument=SMALL, products=products), stars)
+        for dust, products in zip(dusts, (None, {"losvd": None}), strict=True)
     )
     np.testing.assert_allclose(both.flux, only.flux, rtol=1e-12)
     assert (both.maps.before.fields["dust_column"] == 0).all()

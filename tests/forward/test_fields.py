@@ -96,9 +96,9 @@ def configuration(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def everything(configuration):
-    """All plug-ins and maps, compiled once for eight devices: the pipeline, its program, its cube."""
+    """All plug-ins and maps, compiled once for four devices: the pipeline, its program, its cube."""
     config = configuration(EVERYTHING, products={"losvd": None, "gas": True, "extra": [{"metals": {"unit": 1e3}}]})
-    pipeline = Pipeline.from_config(config, galaxy(), mesh=make_mesh(8))
+    pipeline = Pipeline.from_config(config, galaxy(), mesh=make_mesh(4))
     arguments = pipeline.arguments(galaxy())
     compiled = pipeline.compiled(*arguments).lower(*arguments).compile()
     return pipeline, compiled, arguments, pipeline.to_cube(compiled(*arguments))

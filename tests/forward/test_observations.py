@@ -24,6 +24,7 @@ RUN = {
     "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
     "instrument": {"name": "muse", "fov": "1 arcsec", "psf": {"fwhm": "0.4 arcsec"}, "arms": ARMS},
     "engine": {"method": "basis", "precision": "float64", "tolerance": 3e-4, "deposit": "cic", "velocity_range": 300},
+    "devices": {"data": 2},
 }
 MUSE = {
     "name": "muse", "fov": "1 arcsec", "psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": 25},
@@ -37,6 +38,7 @@ TWO = {
         "nirspec": {"instrument": NIRSPEC, "observation": {"offset": [0.1, 0]}},
     },
     "engine": {"method": "direct", "precision": "float64", "deposit": "cic", "velocity_range": 300},
+    "devices": {"data": 2},
 }  # fmt: skip
 
 
@@ -70,7 +72,7 @@ def same(cube, other, limit=1e-12):
 
 @pytest.mark.slow(12)
 def test_arms_painted_together_are_the_arms_alone():
-    """With maps, at two pointings, on eight devices: cubes and maps of each arm's own program on one, to 1e-12, with as
+    """With maps, at two pointings, on two devices: cubes and maps of each arm's own program on one, to 1e-12, with as
     many sums over devices as one arm has."""
     sections = {"products": {"losvd": None}, "observation": RUN["observation"] | {"pointings": FIELDS}}
     both = planned(sections, alike=True)
@@ -306,13 +308,14 @@ def test_observations_in_slabs(tmp_path, capsys):
     pair = {name: {"instrument": MUSE | arm | lsf} for name, arm in ARMS.items()}
     sections = {"observation": RUN["observation"] | {"pointings": FIELDS, "mosaic": False}, "observations": pair}
     sections |= {"galaxy": {"reader": "synthetic", "n_stars": 60, "n_gas": 20}, "noise": {"signal_to_noise": 20}}
+    sections["devices"] = RUN["devices"]
     sections["products"] = {"losvd": None, "gas": True}
     for slab in ("all", "25"):
         (tmp_path / slab).mkdir()
         engine = RUN["engine"] | {"slab": yaml.safe_load(slab)}
         rl.run(sections | {"engine": engine}, tmp_path / slab / "cube.fits", quiet=False)
     lines = capsys.readouterr().err.splitlines()
-    label = "painting 60 stars for 2 observations in 3 slabs on 8 devices (pointings 1 to 2)"
+    label = "painting 60 stars for 2 observations in 3 slabs on 2 devices (pointings 1 to 2)"
     assert [line.startswith(label) for line in lines if " in 3 slabs" in line] == [True] * 2  # its beginning, its end
     names = sorted(path.name for path in (tmp_path / "all").iterdir())
     assert sorted(path.name for path in (tmp_path / "25").iterdir()) == names
@@ -337,6 +340,7 @@ def test_particles_that_lack_lengths_are_read_again(tmp_path):
             "observation": RUN["observation"],
             "observations": {name: pair[name] for name in names},
             "engine": {"slab": slab},
+            "devices": RUN["devices"],
         }
         with kept_programs(tmp_path / "programs"):
             rl.run(sections, tmp_path / "cube.fits", overwrite=True)

@@ -280,11 +280,11 @@ NOISY = {"engine.method": "basis", "noise": {"signal_to_noise": 10}}
 
 IN_PARTS = {
     "bins painted apart": (
-        lambda: in_parts({"data": 4, "wave": 2, "output": "sharded"}),
+        lambda: in_parts({"data": 2, "wave": 2, "output": "sharded"}),
         Expected(("all-reduce", "all-reduce", "reduce-scatter"), ALONG_WAVE, P(None, None, ("wave", "data"))),
     ),
     "a cube in parts": (
-        lambda: in_parts({"data": 8, "output": "sharded"}, **NOISY),
+        lambda: in_parts({"data": 4, "output": "sharded"}, **NOISY),
         Expected(
             ("all-reduce", "all-gather", "reduce-scatter"),
             {".model.window": P(("data",))},
