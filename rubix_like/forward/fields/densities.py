@@ -19,7 +19,6 @@ from rubix_like.forward.sources.stars import star_coordinates
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.cosmology import arcsec_per_kpc
 
 
 class SurfaceDensity(AbstractField):
@@ -38,8 +37,7 @@ class SurfaceDensity(AbstractField):
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "SurfaceDensity":
         """No options."""
         refuse_options("surface_density", options)
-        scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
-        side = setup.instrument.pixel_scale / float(scale)
+        side = setup.instrument.pixel_scale / setup.arcsec_per_kpc
         return cls(MassNow.build(setup.library), np.asarray(side**2), setup.painting.cells)
 
     def n_cell(self, grid: SpaxelGrid) -> int:

@@ -28,7 +28,7 @@ from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.limits import LARGEST
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
+from rubix_like.physics.cosmology import find_cosmology, hubble
 
 VARIANCE: float = 0.075
 """Variance along an axis of a cubic spline kernel per square of the length at which it ends (Dehnen & Aly 2012, MNRAS
@@ -442,16 +442,15 @@ class DustColumn(AbstractField):
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "DustColumn | None":
         """No options; None where the run's dust is not that of its particles."""
         refuse_options(DUST_COLUMN, options)
-        dust, observation = setup.config.dust, setup.config.observation
+        dust = setup.config.dust
         if not isinstance(dust, ParticleDustSettings):
             return None
-        scale = arcsec_per_kpc(setup.luminosity_distance, observation.redshift)
-        h = hubble(find_cosmology(observation.cosmology))
+        h = hubble(find_cosmology(setup.config.observation.cosmology))
         return cls(
             dust_to_metal=np.asarray(dust.dust_to_metal),
             cold=None if dust.cold is None else np.asarray(dust.cold),
             torrey=np.asarray(1e10 * h**2) if dust.hot_dust == "torrey" else None,
-            arcsec_per_kpc=np.asarray(scale),
+            arcsec_per_kpc=np.asarray(setup.arcsec_per_kpc),
             cells=dust.cells,
             per_spaxel=setup.painting.cells,
             shared="tsc" if setup.painting.deposit == "tsc" or setup.config.frees_places else "cic",

@@ -137,15 +137,19 @@ def check_component_lines(galaxy: object) -> None:
         return
     for component in galaxy.components:
         try:
-            names = [] if component.lines is None else [_line(line)[0] for line in component.lines.wavelengths]
+            _named(() if component.lines is None else component.lines.wavelengths)
         except ConfigError as error:
             raise ConfigError(f"galaxy.{component.name}.{error}") from None
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ConfigError(
-                f"galaxy.{component.name}.lines.wavelengths: expected different lines, got '{twice}' twice; "
-                f"name each once"
-            )
+
+
+def _named(given: Sequence[str | float]) -> list[tuple[str, float]]:
+    """The name and wavelength of each line; raises ConfigError for unknown ones, and for one that is given twice."""
+    found = [_line(line) for line in given]
+    names = [name for name, _ in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"lines.wavelengths: expected different lines, got '{twice}' twice; name each line once")
+    return found
 
 
 def _axis_names(rows: Sequence[LineRow]) -> tuple[str, ...]:
@@ -222,10 +226,7 @@ class SectionLines(AbstractDimmedSource):
 
 def line_templates(settings: LinesSettings) -> LineTemplates:
     """The lines of the section as one template, of a luminosity of 1; raises ConfigError for an unknown name."""
-    names, wavelength = zip(*map(_line, settings.wavelengths), strict=True)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"lines.wavelengths: expected different lines, got '{twice}' twice; name each line once")
+    names, wavelength = zip(*_named(settings.wavelengths), strict=True)
     ratios = settings.ratios or (1.0,) * len(names)
     return LineTemplates(
         name="the lines of the section 'lines'",

@@ -48,7 +48,6 @@ from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
 from rubix_like.nebular.ionising_light import REACH, leaked_share, photons_per_erg
 from rubix_like.nebular.line_grid import PHOTONS, fixed, photon_continuum, photon_lines
-from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, weighted_rows
 from rubix_like.runtime.mesh.mesh import accumulate, varying
 from rubix_like.ssp import SSPLibrary
@@ -425,8 +424,7 @@ class Nebulae(AbstractDimmedSource):
 def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Setup) -> PainterPair:
     """The painter for the gas around its stars, and once more for diffuse gas."""
     instrument, cells = setup.instrument, setup.painting.cells
-    scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
-    path = diffuse.mean_free_path * scale / instrument.footprint.pixel_scale * cells
+    path = diffuse.mean_free_path * setup.arcsec_per_kpc / instrument.footprint.pixel_scale * cells
     side = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
     margin = min(int(np.ceil(REACH * path)), max(side // 4, (_LARGE_ENOUGH - side) // 2))
     common = {"axes": painter.axes, "velocity_limit": painter.velocity_limit, "inner": painter, "moved": "log_u"}
