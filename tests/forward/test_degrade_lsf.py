@@ -1,6 +1,5 @@
 """The stage degrade_lsf: lines get as wide as stated, light and the level of a continuum stay."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -111,15 +110,3 @@ def test_twice_is_refused(tmp_path):
     path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: [psf, {stages}, noise]\n")
     with pytest.raises(ConfigError, match=r"expected one 'degrade_lsf'.*got 2"):
         Pipeline.from_config(load_config(BASE, {"pipeline": str(path)}))
-
-
-def test_gradient_is_the_transpose():
-    stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
-    rng = np.random.default_rng(2)
-    flux, other = (jnp.asarray(rng.normal(size=(1, 401))) for _ in range(2))
-
-    def through(flux):
-        return stage(painted(flux), parameters, None).flux
-
-    back = jax.vjp(through, flux)[1](other)[0]
-    assert float((through(flux) * other).sum()) == pytest.approx(float((flux * back).sum()), rel=1e-12)

@@ -163,19 +163,6 @@ def assert_same_cube(found, expected, tolerance):
         np.testing.assert_allclose(getattr(found.counters, name), count, rtol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("method", "size", "precision"),
-    rows(),
-)
-def test_gradient_of_eight_devices_in_small_chunks_is_that_of_one_in_one(method, size, precision):
-    """With respect to every property of every star, inside the field and outside, and every parameter.
-
-    So does `test_gradient_of_a_pipeline_and_a_galaxy_from_the_host`.
-    """
-    found, expected = (gradient_of(method, SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
-    assert_same_gradient(found, expected, GRADIENT_TOLERANCE[precision])
-
-
 def assert_same_gradient(found, expected, tolerance):
     for leaf, leaf_1 in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert np.isfinite(leaf).all()

@@ -132,16 +132,6 @@ def test_gas_beyond_the_ends_of_the_grids_and_broken_gas_are_counted(pipeline):
         check_dust(counters_of(counts))
 
 
-@pytest.mark.slow(6)
-def test_devices_and_slabs_make_the_same(on_eight, dimmed):
-    pipeline, _, whole, _ = on_eight
-    slabs = [jax.tree.map(lambda leaf, part=part: leaf[part::2], galaxy()) for part in (0, 1)]
-    for cube in (dimmed(1)(galaxy()), pipeline.observe_slabs(slabs)):
-        np.testing.assert_allclose(cube.flux, whole.flux, rtol=1e-10)
-        fields = (own.maps.before.fields["dust_column"] for own in (cube, whole))
-        np.testing.assert_allclose(*fields, rtol=1e-10)
-
-
 @pytest.mark.slow(10)
 def test_gradients_are_those_of_differences(dimmed):
     """With respect to the dust-to-metal ratio, the inclination and a mass of gas; tsc also over 1 deg, to 1 %."""

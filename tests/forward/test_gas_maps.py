@@ -159,17 +159,6 @@ def test_gas_against_the_stars_has_velocities_of_the_other_sign():
     assert 0.7 < within < 1
 
 
-@pytest.mark.slow
-def test_a_run_on_eight_devices_writes_the_maps_of_one(tmp_path):
-    run(config(), output=tmp_path / "disc.fits")
-    written = Maps.read(tmp_path / "disc_maps.fits")
-    for which in ("before", "after"):
-        assert getattr(written, which).hi_mass is None
-        for name in NAMES[:-2]:
-            one, eight = (np.asarray(getattr(getattr(own, which), name)) for own in (maps(), written))
-            np.testing.assert_allclose(eight, one, rtol=1e-6, atol=1e-5, err_msg=name)
-
-
 def test_maps_of_gas_are_in_the_file_with_their_units(tmp_path):
     observed, path = maps(), maps().write(tmp_path / "maps.fits")
     found = Maps.read(path)

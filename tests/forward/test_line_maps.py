@@ -12,7 +12,6 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from command_line import page_titles
-from hlo import collectives
 from independent import C_KMS
 from test_nebulae import DISTANCE, between, one_star, stars_of
 
@@ -294,25 +293,6 @@ def test_lines_off_the_detector_are_said(tmp_path):
     assert [line.name for line in own.frame.products.lines.lines] == ["Ha"]
     assert "products.lines: the detector does not see Hb: no maps" in own.notes
     assert [line.name for line in planned(tmp_path, lines=True).frame.products.lines.lines] == ["Ha", "6620"]
-
-
-def same(found, cube):
-    for one, other in zip(jax.tree.leaves(cube.maps.before), jax.tree.leaves(found.maps.before), strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.long
-def test_eight_devices_give_the_same_maps_with_one_sum(cube, tmp_path):
-    eight = Pipeline.from_config(config_of(tmp_path), galaxy(), mesh=make_mesh(8))
-    compiled = eight.lower(galaxy()).compile()
-    same(eight.to_cube(compiled(*eight.arguments(galaxy()))), cube)
-    assert collectives(compiled.as_text()) == [("all-reduce", "ENTRY")]
-
-
-@pytest.mark.long
-def test_slabs_give_the_same_maps(pipeline, cube):
-    slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], galaxy()) for half in (0, 1)]
-    same(pipeline.observe_slabs(slabs), cube)
 
 
 @pytest.mark.slow

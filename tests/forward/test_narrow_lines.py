@@ -298,15 +298,6 @@ def test_between_lines_the_run_says_that_there_are_none(table):
     assert "nebular.agn: the detector sees no line of the table: its gas shines in the continuum alone" in notes
 
 
-@pytest.mark.long
-def test_a_dark_nucleus_changes_nothing(table):
-    window = (4870, 5090, 1.5)
-    config = config_of({"agn": AGN | {"table": table, "covering_fraction": 0.0}}, window=window)
-    plain = config_of(None, window=window)
-    both, stars = (flux_of(Pipeline.from_config(own, galaxy(), mesh=make_mesh(1))(galaxy())) for own in (config, plain))
-    np.testing.assert_allclose(both, stars, rtol=1e-12)
-
-
 PARAMETERS = ("log_luminosity", "covering_fraction", "log_u", "velocity_dispersion")
 
 

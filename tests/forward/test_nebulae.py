@@ -358,15 +358,6 @@ def test_devices_give_the_same_with_one_sum(source):
     assert collectives(eight.lower(galaxy()).compile().as_text()) == [("all-reduce", "ENTRY")]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("source", ["stars", "star_forming_gas"])
-def test_slabs_give_the_same(source):
-    pipeline = pipeline_of(config_of({"source": source}, method="basis"))
-    whole = flux_of(pipeline(galaxy()))
-    slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], galaxy()) for half in (0, 1)]
-    np.testing.assert_allclose(flux_of(pipeline.observe_slabs(slabs)), whole, atol=1e-12 * whole.max())
-
-
 @pytest.mark.slow(5)
 def test_slabs_of_a_galaxy_without_gas_are_dark():
     whole = galaxy().stars

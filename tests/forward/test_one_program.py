@@ -331,18 +331,6 @@ def elsewhere(program, which, number):
     return dataclasses.replace(program, **{which: changed})
 
 
-@pytest.mark.parametrize("method", ["direct", "basis"])
-def test_the_tables_of_a_run_in_a_closure_would_be_seen(method):
-    galaxy, group, _ = alone(golden("quickstart", **TINY | {"engine.method": method}), make_mesh(8))
-    tables, *others = group.arguments(galaxy)
-    observe = group.compiled(tables, *others)
-    host = jax.tree.map(np.asarray, tables)
-    held = constant_bytes(jax.jit(lambda *others: observe(host, *others)).trace(*others).jaxpr)
-    painter = tables.paint[0].painter
-    largest = painter.spectra if method == "direct" else painter.coefficient_map.matrix
-    assert held >= largest.nbytes > 1000
-
-
 N_DEVICE, N_BIN = 3, 198
 TABLE = np.linspace(1.0, 2.0, N_BIN)
 PARTICLES = {"position": np.ones((22, 3)), "mass": np.linspace(1.0, 2.0, 22)}
