@@ -82,8 +82,10 @@ def join_arms(cubes: Sequence[Cube], bins: WavelengthBins, instrument: str, conf
     width = None
     if len(widths) == len(cubes):  # of the second moment of each bin's light
         squares = [
-            np.sum([widths[number][at] ** 2 * share for (number, at), share in zip(arms, own, strict=True)], axis=0)
-            for (_, arms), own in zip(stretches, shares, strict=True)
+            np.sum(
+                [widths[arm][at] ** 2 * share for (arm, at), share in zip(stretch.arms, weights, strict=True)], axis=0
+            )
+            for stretch, weights in zip(stretches, shares, strict=True)
         ]
         width = np.sqrt(np.concatenate(squares))
     return Cube(
@@ -136,17 +138,17 @@ def _joined(
     """
     parts, shares = list[_Spectra](), list[list[Values]]()
     for stretch in stretches:
-        seen = [arms[number].part(at) for number, at in stretch.arms]
-        mask = _joined_bits([arm.mask for arm in seen])
-        if len(seen) == 1:
-            parts.append(seen[0])
+        spectra = [arms[number].part(at) for number, at in stretch.arms]
+        mask = _joined_bits([arm.mask for arm in spectra])
+        if len(spectra) == 1:
+            parts.append(spectra[0])
             shares.append([np.ones(stretch.bins.stop - stretch.bins.start)])
         elif fibres is not None:
-            parts.append(_remade(seen[0], fibres, stretch.bins, mask))
+            parts.append(_remade(spectra[0], fibres, stretch.bins, mask))
         else:
-            weights = _weights(seen)
+            weights = _weights(spectra)
             shares.append([weight.reshape(-1, weight.shape[-1]).mean(axis=0) for weight in weights])
-            parts.append(_mean(seen, weights, mask))
+            parts.append(_mean(spectra, weights, mask))
     variances = [part.variance for part in parts if part.variance is not None]
     return _Spectra(
         {name: np.concatenate([part.values[name] for part in parts], axis=-1) for name in _names(parts)},
@@ -173,7 +175,7 @@ def _weights(arms: Sequence[_Spectra]) -> list[Values]:
 def _mean(arms: Sequence[_Spectra], weights: Sequence[Values], mask: Int[ndarray, "... _"]) -> _Spectra:
     def added(values: Sequence[Values], power: int) -> Values:
         pairs = zip(values, weights, strict=True)
-        total = sum(np.asarray(own, np.float64) * weight**power for own, weight in pairs)
+        total = sum(np.asarray(spectra, np.float64) * weight**power for spectra, weight in pairs)
         return np.asarray(total).astype(values[0].dtype)
 
     variances = [arm.variance for arm in arms if arm.variance is not None]
@@ -193,17 +195,16 @@ def _remade(alike: _Spectra, fibres: FibreSpectra, bins: slice, mask: Int[ndarra
     good = fibres.good[:, bins]
     scale = None if good.all() else np.asarray(weights.regained(jnp.asarray(good, spectra.values["flux"].dtype)))
 
-    def made(images: Callable[[Any], Any], values: Values, like: Values, power: int) -> Values:
+    def remade(images: Callable[[Any], Any], values: Values, like: Values, power: int) -> Values:
         if scale is None:
             return np.asarray(images(jnp.asarray(values))).astype(like.dtype, copy=False)
         return (np.asarray(images(jnp.asarray(values * good.astype(values.dtype)))) * scale**power).astype(like.dtype)
 
-    values = {
-        name: made(weights.images, spectra.values[name], alike.values[name], 1) for name in _names([spectra, alike])
-    }
+    names = _names([spectra, alike])
+    values = {name: remade(weights.images, spectra.values[name], alike.values[name], 1) for name in names}
     variance = None
     if spectra.variance is not None and alike.variance is not None:
-        variance = made(weights.variances, spectra.variance, alike.variance, 2)
+        variance = remade(weights.variances, spectra.variance, alike.variance, 2)
     return _Spectra(values, variance, mask)
 
 
@@ -213,7 +214,7 @@ def _velocity(cubes: Sequence[Cube]) -> Float[ndarray, "y x"] | None:
         if cube.mean_v_los is None:
             return None
         velocity, flux = np.asarray(cube.mean_v_los, dtype=np.float64), np.asarray(cube.flux)
-        own_light = np.maximum(flux @ np.diff(cube.wave_edges).astype(flux.dtype), 0.0) * np.isfinite(velocity)
-        light, weighted = light + own_light, weighted + own_light * np.nan_to_num(velocity)
+        white = np.maximum(flux @ np.diff(cube.wave_edges).astype(flux.dtype), 0.0) * np.isfinite(velocity)
+        light, weighted = light + white, weighted + white * np.nan_to_num(velocity)
     mean = np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan)
     return mean.astype(np.asarray(cubes[0].mean_v_los).dtype)

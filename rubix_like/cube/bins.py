@@ -147,7 +147,7 @@ class WavelengthBins:
                 raise refusal
             found = cls(float(centres[0]), step, n_wave, sampling, medium)
             rounded = (replace(found, step=float(f"{step:.{digits}g}")) for digits in range(6, 17))
-            exact = (own for own in rounded if np.array_equal([*own.wavelength, *own.edges], [*centres, *borders]))
+            exact = (bins for bins in rounded if np.array_equal([*bins.wavelength, *bins.edges], [*centres, *borders]))
             found = next(exact, found)
             narrowest = np.diff(found.edges).min()
             off = max(found.offset(centres), np.max(np.abs(found.edges - borders)) / narrowest)
@@ -279,7 +279,7 @@ class AbstractBinned:
 
     @property
     def medium(self) -> Medium:
-        """What the wavelengths are in: "air" or "vacuum"."""
+        """The medium of the wavelengths: "air" or "vacuum"."""
         return self.bins.medium
 
     @property

@@ -19,7 +19,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Bins, Cube, Map, MaskBits, Voxels
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import AbstractCube, Card, Footprint, cube_cards
+from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import (
     NOISE_KEYS,
     OUTSIDE_APERTURE,
@@ -81,7 +81,7 @@ class Block:
         return None if self.part.truth is None else self._fetch(self.part.truth)
 
     def contribution(self, name: str) -> Float[ndarray, "row x bin"]:
-        """What one systematic error adds to the truth."""
+        """The part of the flux that one systematic error adds to the truth."""
         return self._fetch(self.part.contributions[name])
 
     @property
@@ -92,9 +92,9 @@ class Block:
     @cached_property
     def bits(self) -> Int[ndarray, "_ _ _"]:
         """The mask bits of the block, of length 1 along an axis where all are the same as far as is known."""
-        one, found = slice(0, 1), [] if self.part.bits is None else [self._fetch(self.part.bits)]
+        alone, found = slice(0, 1), [] if self.part.bits is None else [self._fetch(self.part.bits)]
         for bits in self.mask_bits:
-            rows, bins = self.rows if bits.shape[0] > 1 else one, self.bins if bits.shape[2] > 1 else one
+            rows, bins = self.rows if bits.shape[0] > 1 else alone, self.bins if bits.shape[2] > 1 else alone
             found.append(_on_host(bits, rows, bins))
         return reduce(np.bitwise_or, found)
 
@@ -104,8 +104,8 @@ class Block:
         return self.rows.stop - self.rows.start, self.part.flux.shape[1], self.bins.stop - self.bins.start
 
     def _fetch(self, values: Voxels | MaskBits) -> Num[ndarray, "row x bin"]:
-        own = slice(self.bins.start - self.part.first, self.bins.stop - self.part.first)
-        return _on_host(values, self.rows, own)
+        bins = slice(self.bins.start - self.part.first, self.bins.stop - self.part.first)
+        return _on_host(values, self.rows, bins)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +144,6 @@ class ShardedCube(AbstractCube):
                     f"ShardedCube.parts: expected all spaxels {expected} in every part, got flux {np.shape(part.flux)}"
                 )
 
-    @property
-    def wcs_cards(self) -> tuple[Card, ...]:
-        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        return cube_cards(self.footprint, self.bins, self.meta)
-
     @cached_property
     def flags(self) -> int:
         """All bits of the mask that any voxel has, or may have by a systematic error; 0: none is flagged."""
@@ -169,15 +164,15 @@ class ShardedCube(AbstractCube):
         """
         n_y, n_x, n_wave = self.shape
         for part in sorted(self.parts, key=lambda part: part.first):
-            n_own = min(np.shape(part.flux)[2], n_wave - part.first)
-            if n_own <= 0:
+            n_bins = min(np.shape(part.flux)[2], n_wave - part.first)
+            if n_bins <= 0:
                 continue
             limit = BLOCK_BYTES // (n_x * np.dtype(part.flux.dtype).itemsize)
-            step_y = min(max(limit // n_own, 1), n_y) if whole_rows else n_y
-            step = min(max(limit // step_y, 1), n_own)
+            step_y = min(max(limit // n_bins, 1), n_y) if whole_rows else n_y
+            step = min(max(limit // step_y, 1), n_bins)
             step_y = step_y if whole_rows else min(max(limit // step, 1), n_y)
-            for first in range(part.first, part.first + n_own, step):
-                bins = slice(first, min(first + step, part.first + n_own))
+            for first in range(part.first, part.first + n_bins, step):
+                bins = slice(first, min(first + step, part.first + n_bins))
                 for start in range(0, n_y, step_y):
                     yield Block(slice(start, min(start + step_y, n_y)), bins, part, self.mask_bits)
 
@@ -225,7 +220,7 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
 
 def _description(cube: Cube | ShardedCube) -> dict[str, Any]:
     """Fields that a cube and a cube in parts share."""
-    names = {own.name for own in fields(Cube)} & {own.name for own in fields(ShardedCube)} - {"contributions"}
+    names = {item.name for item in fields(Cube)} & {item.name for item in fields(ShardedCube)} - {"contributions"}
     return {name: getattr(cube, name) for name in names}
 
 
@@ -246,11 +241,11 @@ def parts_of(
     return tuple(
         Part(
             first,
-            own,
+            piece,
             *(pieces.get(first) for pieces in others),
             contributions={name: pieces[first] for name, pieces in named.items()},
         )
-        for first, own in fluxes.items()
+        for first, piece in fluxes.items()
     )
 
 
@@ -280,22 +275,17 @@ def check_complete(ranges: Iterable[tuple[int, int]], n_wave: int) -> None:
         raise ValueError(f"cube: expected parts up to bin {n_wave} (exclusive), got them up to {reached}")
 
 
-def fetch(values: Array, rows: slice, bins: slice) -> ndarray:
-    """Some rows and bins of an array on a device, cut out there; not more than these come to the host."""
-    cut = _cut(values, rows.start, bins.start, rows.stop - rows.start, bins.stop - bins.start)
-    return np.asarray(cut)
-
-
 @partial(jax.jit, static_argnums=(3, 4))
-def _cut(values: Array, row: Any, bin_: Any, n_rows: int, n_bins: int) -> Array:
+def cut_out(values: Array, row: Any, bin_: Any, n_rows: int, n_bins: int) -> Array:
+    """Some rows and bins of an array from (`row`, `bin_`) on, on its device."""
     return lax.dynamic_slice(values, (row, 0, bin_), (n_rows, values.shape[1], n_bins))
 
 
 def _on_host(values: Array | ndarray, rows: slice, bins: slice) -> ndarray:
-    """Some rows and bins on the host; no copy of what is there."""
+    """Some rows and bins on the host: no copy of what is there; of what is not, cut out on the device."""
     if isinstance(values, np.ndarray) or all(device.platform == "cpu" for device in values.devices()):
         return np.asarray(values)[rows, :, bins]
-    return fetch(values, rows, bins)
+    return np.asarray(cut_out(values, rows.start, bins.start, rows.stop - rows.start, bins.stop - bins.start))
 
 
 def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
@@ -420,26 +410,21 @@ def spaxel_of(cube: Cube | ShardedCube, x: int, y: int, team: AbstractProcessGro
     """The spectrum of spaxel (x, y), joined from all parts (float64)."""
     parts = in_parts(cube)
 
-    def own() -> list[ndarray]:
+    def share() -> list[ndarray]:
         found = [np.zeros(parts.shape[2]), np.zeros(parts.shape[2]), np.zeros(parts.shape[2], np.int64)]
         for block in (block for block in parts.blocks() if block.rows.start <= y < block.rows.stop):
-            for values, seen in zip(found, (block.flux, block.variance, block.mask), strict=True):
-                if seen is not None:
-                    values[block.bins] = seen[y - block.rows.start, x]
+            for values, stored in zip(found, (block.flux, block.variance, block.mask), strict=True):
+                if stored is not None:
+                    values[block.bins] = stored[y - block.rows.start, x]
         return found
 
-    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or SINGLE).exchange(own), strict=True)))
-
-
-def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
-    """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
-    return sums_of(cube).light
+    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or SINGLE).exchange(share), strict=True)))
 
 
 def total_flux(cube: Cube | ShardedCube) -> float:
     """Flux of all good voxels of the parts in this process, sum of F_lambda d(lambda), in 1e-20 erg/s/cm2.
 
-    Each spaxel's sum has the cube's own precision, their sum 64 bits; several times as fast as `white_light`.
+    Each spaxel's sum has the cube's own precision, their sum 64 bits; several times as fast as `sums_of`.
     """
     parts, total = in_parts(cube), 0.0
     widths = np.diff(parts.bins.edges)

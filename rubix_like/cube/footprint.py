@@ -1,4 +1,4 @@
-"""What is seen of the sky: the grid of spaxels of an instrument, of a cube and of its files."""
+"""The part of the sky that is seen: the grid of spaxels of an instrument, of a cube and of its files."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -134,17 +134,25 @@ class AbstractGridded:
         return float(self.footprint.pixel_scale)
 
 
+Card = tuple[str, Any, str]
+"""Keyword, value, comment."""
+
+
 class AbstractCube(AbstractBinned, AbstractGridded):
-    """The axes of what has `bins` and a `footprint`."""
+    """The axes of what has `bins` and a `footprint`; `meta` says where on the sky it lies."""
+
+    meta: Mapping[str, Any]
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(y, x, wave) of the whole cube."""
         return *self.footprint.shape, self.bins.n_wave
 
+    @property
+    def wcs_cards(self) -> tuple[Card, ...]:
+        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
+        return cube_cards(self.footprint, self.bins, self.meta)
 
-Card = tuple[str, Any, str]
-"""Keyword, value, comment."""
 
 SPECTRAL_TYPE: dict[tuple[Medium, Sampling], str] = {
     ("vacuum", "linear"): "WAVE",
@@ -238,9 +246,9 @@ def table_hdu(bins: WavelengthBins) -> fits.BinTableHDU:
         fits.Column(_COORDINATES, f"{number}D", "Angstrom", dim=f"(1,{number})", array=nodes.reshape(1, number, 1)),
         fits.Column(_INDEX, f"{number}D", array=pixels[None, :]),
     ]
-    made = fits.BinTableHDU.from_columns(columns, name=TABLE_NAME)
-    made.header["EXTVER"], made.header["EXTLEVEL"] = 1, 1
-    return made
+    table = fits.BinTableHDU.from_columns(columns, name=TABLE_NAME)
+    table.header["EXTVER"], table.header["EXTLEVEL"] = 1, 1
+    return table
 
 
 def sky_cards(footprint: Footprint, meta: Mapping[str, Any]) -> tuple[Card, ...]:

@@ -147,8 +147,8 @@ class AttenuationCurve(eqx.Module):
         """A(lambda) in mag; NaN where there is no light, or none that is known."""
         intrinsic, attenuated = jnp.asarray(self.intrinsic), jnp.asarray(self.attenuated)
         lit = (intrinsic > 0) & (attenuated > 0)
-        one = jnp.ones_like(intrinsic)
-        share = jnp.where(lit, attenuated, one) / jnp.where(lit, intrinsic, one)
+        ones = jnp.ones_like(intrinsic)
+        share = jnp.where(lit, attenuated, ones) / jnp.where(lit, intrinsic, ones)
         return jnp.where(lit, -2.5 * jnp.log10(share), jnp.nan)
 
     @property
@@ -172,7 +172,7 @@ class AttenuationCurve(eqx.Module):
 
 
 class MapLabel(NamedTuple):
-    """What a map is: its name, its unit as FITS files spell it ("" for none), and a few words."""
+    """A map's name, its unit as FITS files spell it ("" for none), and a few words on what it is."""
 
     name: str
     unit: str
@@ -190,7 +190,7 @@ class LineLabel(NamedTuple):
 
 
 class Maps(AbstractGridded, eqx.Module):
-    """What a cube's particles are and do: `before` the PSF (the truth) and `after` it, on the cube's spaxels.
+    """Maps of a cube's particles, `before` the PSF (the truth) and `after` it, on the cube's spaxels.
 
     `mask` (y, x) has the cube's bits per spaxel (2: outside the aperture, where the maps go on); `velocity` are the
     bins of the distribution in km/s, relative to the galaxy's redshift; `filters` name the last axis of `flux`; `band`
@@ -284,8 +284,8 @@ class LineAxes:
 
 @dataclass(frozen=True, eq=False)
 class DustAxes:
-    """What maps of dust need: the `wavelength` of the attenuation curve (vacuum Angstrom at rest), and by how many mag
-    more than Ha Hb is dimmed per mag in V (`balmer_excess`, None without maps of both lines)."""
+    """The parameters of maps of dust: the `wavelength` of the attenuation curve (vacuum Angstrom at rest), and by how
+    many mag more than Ha Hb is dimmed per mag in V (`balmer_excess`, None without maps of both lines)."""
 
     wavelength: Float[np.ndarray, " wave"]
     balmer_excess: float | None
@@ -293,7 +293,7 @@ class DustAxes:
 
 @dataclass(frozen=True, eq=False)
 class ProductAxes:
-    """What maps show: filters of images, the band whose light is the weight, velocity bins (km/s), fields; `has_gas`:
+    """The axes of maps: filters of images, the band whose light is the weight, velocity bins (km/s), fields; `has_gas`:
     whether there are maps of gas; `lines`: of emission lines, if any; `dust`: of what dims the light, if any."""
 
     filters: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -40,7 +40,7 @@ RUN_WORDS: Mapping[str, str] = {
 
 
 class Meta(Mapping[str, MetaValue]):
-    """What a run was made of, as an immutable and hashable mapping, so that it can be a static part of a pytree.
+    """The record of a run: an immutable and hashable mapping, so that it can be a static part of a pytree.
 
     Values are strings, numbers, booleans or None; anything else raises TypeError. `1`, `1.0` and `True` are different.
     """
@@ -68,18 +68,18 @@ class Meta(Mapping[str, MetaValue]):
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the run noted, as its header keeps it (`note_1` ..., with `tags_of_notes`)."""
+        """The notes of the run, as its header keeps them (`note_1` ..., with `tags_of_notes`)."""
         texts = [str(value) for key, value in self.items() if key.startswith("note_")]
         return tagged(texts, str(self.get("tags_of_notes") or "").split(", "))
 
     def exposure_times(self, number: int) -> list[float] | None:
         """s at each of so many dithers of fibres, all its exposures (`noise.exposure.count`) together; None without a
         physical exposure."""
-        each, one, count = (self.get(f"exposure_{key}") for key in ("times", "time", "count"))
+        each, common, count = (self.get(f"exposure_{key}") for key in ("times", "time", "count"))
         together = float(count) if isinstance(count, int | float) else 1.0
         if isinstance(each, str):
             return [float(time) * together for time in each.split(", ")]
-        return [float(one) * together] * number if isinstance(one, int | float) else None
+        return [float(common) * together] * number if isinstance(common, int | float) else None
 
     def __repr__(self) -> str:
         shown = []
@@ -185,26 +185,6 @@ def source_counters(flat: Mapping[str, Any]) -> dict[str, SourceCounters]:
         else:
             counts[name] = jnp.asarray(value)
     return {source: SourceCounters(**counts) for source, counts in found.items()}
-
-
-@runtime_checkable
-class Described(Protocol):
-    """A cube, or what else holds the description of a run."""
-
-    @property
-    def meta(self) -> Meta:
-        """What the run was made of."""
-        ...
-
-    @property
-    def counters(self) -> Counters | None:
-        """The counts of the run's particles."""
-        ...
-
-    @property
-    def pixel_scale(self) -> float:
-        """arcsec per spaxel side."""
-        ...
 
 
 def note_entries(sentences: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from rubix_like.arguments import named_arguments
 from rubix_like.cube.cube import Cube, Voxels
-from rubix_like.cube.cube_parts import white_light
+from rubix_like.cube.cube_parts import sums_of
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.mosaic_noise import (
     Field,
@@ -112,8 +112,8 @@ def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
     """
     _check_alike(cubes)
     grid, layers = _layers(cubes)
-    seen = [layer.overlap @ np.any(layer.mask == 0, axis=1).astype(np.float64) for layer in layers]
-    return grid.footprint.images(np.sum(seen, axis=0))
+    areas = [layer.overlap @ np.any(layer.mask == 0, axis=1).astype(np.float64) for layer in layers]
+    return grid.footprint.images(np.sum(areas, axis=0))
 
 
 def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[PointingLayer]]:
@@ -170,10 +170,10 @@ def _combined(layers: Sequence[PointingLayer], n_spaxel: int) -> tuple[ndarray, 
         block = slice(start, min(start + step, shape[1]))
         parts = [_part(layer, block) for layer in layers]
         weights[:, block] = pointing_weights(parts)
-        flux[:, block], own_variance = _mean(parts, list(weights[:, block]))
+        flux[:, block], noise = _mean(parts, list(weights[:, block]))
         mask[:, block] = _mask(parts, area)
         if variance is not None:
-            variance[:, block] = own_variance
+            variance[:, block] = noise
     return flux, variance, mask, weights
 
 
@@ -182,8 +182,9 @@ def _part(layer: PointingLayer, block: slice) -> PointingLayer:
     mask = layer.mask[:, block]
     shared = np.all(mask == mask[:, :1])
     variance = None if layer.variance is None else layer.variance[:, block].astype(np.float64)
-    own = layer.fibres
-    fibres = own and own._replace(variance=own.variance[:, block], good=own.good[:, block])
+    fibres = layer.fibres
+    if fibres is not None:
+        fibres = fibres._replace(variance=fibres.variance[:, block], good=fibres.good[:, block])
     flux = layer.flux[:, block].astype(np.float64)
     return PointingLayer(flux, variance, mask[:, :1] if shared else mask, layer.overlap, fibres)
 
@@ -225,9 +226,9 @@ def _mean_velocity(
         if cube.mean_v_los is None:
             return None
         velocity = np.asarray(cube.mean_v_los, dtype=np.float64).ravel()
-        own_light = np.where(np.isfinite(velocity), np.maximum(white_light(cube).ravel(), 0.0), 0.0)
-        light = light + overlap @ own_light
-        weighted = weighted + overlap @ (own_light * np.nan_to_num(velocity))
+        white = np.where(np.isfinite(velocity), np.maximum(sums_of(cube).light.ravel(), 0.0), 0.0)
+        light = light + overlap @ white
+        weighted = weighted + overlap @ (white * np.nan_to_num(velocity))
     return grid.footprint.images(np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan))
 
 

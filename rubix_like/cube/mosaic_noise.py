@@ -73,9 +73,9 @@ def _placed(
 
 def grid_around(reference: tuple[float, float], fields: Sequence[Field]) -> MosaicGrid:
     """The smallest grid with all of the fields, its spaxels in step with those of the first where that is upright."""
-    (east, north), own = fields[0].offset, fields[0].footprint
+    (east, north), first = fields[0].offset, fields[0].footprint
     corners = [_placed(field, 1, 1) for field in fields]
-    origins = -east / own.pixel_scale - own.n_x / 2, north / own.pixel_scale - own.n_y / 2
+    origins = -east / first.pixel_scale - first.n_x / 2, north / first.pixel_scale - first.n_y / 2
     edges = []
     for axis, origin in enumerate(origins):
         low = min(float(corner[axis].min()) for corner in corners) - origin
@@ -83,7 +83,7 @@ def grid_around(reference: tuple[float, float], fields: Sequence[Field]) -> Mosa
         before, after = math.floor(round(low, _ROUNDING)), math.ceil(round(high, _ROUNDING))
         edges.append((origin + before, after - before))
     (left, n_x), (bottom, n_y) = edges
-    return MosaicGrid(reference, left, bottom, Footprint(n_y, n_x, own.pixel_scale))
+    return MosaicGrid(reference, left, bottom, Footprint(n_y, n_x, first.pixel_scale))
 
 
 _CHUNK = 8192
@@ -150,8 +150,8 @@ _BAD = 1e-30
 
 
 class FibreNoise(NamedTuple):
-    """What the spaxels of a pointing are made of: (spaxel, fibre), the fibres' variances (fibre, wave), and which of
-    their bins no systematic error flags."""
+    """The map from fibres to the spaxels of a pointing, the fibres' variances (fibre, wave), and which of their bins no
+    systematic error flags."""
 
     weights: csr_array
     variance: Float[ndarray, "fibre wave"]
@@ -173,7 +173,7 @@ class PointingLayer(NamedTuple):
 
     @property
     def share(self) -> Float[ndarray, "spaxel _"]:
-        """By how much each voxel counts, beside its area: good ones wholly."""
+        """The weight of each voxel, beside its area: 1 where it is good."""
         return np.where(self.mask == 0, 1.0, _BAD)
 
 
@@ -216,8 +216,8 @@ class PointingNoise(eqx.Module):
     field: Field = eqx.field(static=True)
 
     def layer(self, grid: MosaicGrid, bin_: int) -> PointingLayer:
-        """It in one bin, without flux."""
-        variance, mask = (np.asarray(own)[:, :, bin_].reshape(-1, 1) for own in (self.variance, self.mask))
+        """The pointing in one bin, without flux."""
+        variance, mask = (np.asarray(values)[:, :, bin_].reshape(-1, 1) for values in (self.variance, self.mask))
         nothing = np.zeros(variance.shape)
         fibres = None if self.fibres is None else fibre_noise(self.fibres, slice(bin_, bin_ + 1))
         return PointingLayer(nothing, variance.astype(np.float64), mask, grid.overlap(self.field), fibres)
@@ -232,7 +232,7 @@ def fibre_noise(fibres: FibreSpectra, bins: slice = slice(None)) -> FibreNoise |
 
 
 class MosaicNoise(eqx.Module):
-    """What the covariance of a mosaic is made of; a pytree.
+    """The noise of a mosaic's pointings, of which its covariance is made; a pytree.
 
     `bins`, `rows`, `columns`: the part of the mosaic that is left of it, first and last (exclusive).
     """
@@ -245,29 +245,28 @@ class MosaicNoise(eqx.Module):
 
     @classmethod
     def of(cls, pointings: tuple[PointingNoise, ...], grid: MosaicGrid) -> "MosaicNoise":
-        """That of a whole mosaic."""
+        """The noise of a whole mosaic."""
         n_wave, (n_y, n_x) = pointings[0].variance.shape[2], grid.footprint.shape
         return cls(pointings, grid, (0, n_wave), (0, n_y), (0, n_x))
 
     def part(self, bins: slice) -> "MosaicNoise":
-        """That of some bins."""
+        """The noise in some bins."""
         return MosaicNoise(self.pointings, self.grid, _within(self.bins, bins), self.rows, self.columns)
 
     def within(self, rows: slice, columns: slice) -> "MosaicNoise":
-        """That of some spaxels."""
+        """The noise of some spaxels."""
         kept = _within(self.rows, rows), _within(self.columns, columns)
         return MosaicNoise(self.pointings, self.grid, self.bins, *kept)
 
     def linear_map(self, bin_: int) -> tuple[Any, Float[ndarray, " source"], tuple[int, int]]:
         """W (spaxel, source) as a scipy CSR array, V (source,) and the shape of the spaxels, in one bin."""
-        layers = [own.layer(self.grid, self.bins[0] + bin_) for own in self.pointings]
-        weights = [float(own.weight[self.bins[0] + bin_]) for own in self.pointings]
         maps, variances, total = [], [], np.zeros(self.grid.footprint.n_element)
-        for layer, weight in zip(layers, weights, strict=True):
+        for pointing in self.pointings:
+            layer, weight = pointing.layer(self.grid, self.bins[0] + bin_), float(pointing.weight[self.bins[0] + bin_])
             share = layer.share[:, 0]
             total = total + weight * (layer.overlap @ share)
-            own = weight * (layer.overlap @ diags_array(share))
-            maps.append(own if layer.fibres is None else own @ layer.fibres.used(0))
+            linear = weight * (layer.overlap @ diags_array(share))
+            maps.append(linear if layer.fibres is None else linear @ layer.fibres.used(0))
             source = layer.variance if layer.fibres is None else layer.fibres.variance
             assert source is not None
             variances.append(source[:, 0])
@@ -277,6 +276,6 @@ class MosaicNoise(eqx.Module):
         return whole[number.ravel()], np.concatenate(variances), number.shape
 
 
-def _within(own: tuple[int, int], part: slice) -> tuple[int, int]:
-    first, last, _ = part.indices(own[1] - own[0])
-    return own[0] + first, own[0] + last
+def _within(ends: tuple[int, int], part: slice) -> tuple[int, int]:
+    first, last, _ = part.indices(ends[1] - ends[0])
+    return ends[0] + first, ends[0] + last

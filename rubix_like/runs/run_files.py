@@ -11,7 +11,7 @@ from rubix_like.config.file_layouts import UNPACKED, Packing, check_packing, che
 from rubix_like.config.loading import arms_of, naming_observation, observations_of
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_files import correlation_bytes, fibres_bytes
-from rubix_like.cube.files.maps_file import maps_path, plain_maps_size
+from rubix_like.cube.files.maps_file import maps_file_size, maps_path
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_noise import Field, grid_around
 from rubix_like.cube.survey_files.spectra_files import spectra_bytes, spectra_paths
@@ -294,7 +294,7 @@ def why_no_maps(config: RunConfig) -> str:
     if len(config.observation.pointings or ()) > 1:
         return "there are several pointings"
     footprint = Footprint.build(config.instrument)
-    share = plain_maps_size(footprint) / (4 * footprint.n_element * config.instrument.wavelength.n_wave)
+    share = maps_file_size(footprint) / (4 * footprint.n_element * config.instrument.wavelength.n_wave)
     return "" if share <= _LARGEST_SHARE else f"they would take {percent(share)} of what the cube takes"
 
 

@@ -22,7 +22,7 @@ from thread_team import run_team, values_of
 from rubix_like import ConfigError, Cube
 from rubix_like.config.file_layouts import check_several
 from rubix_like.cube import cube_parts
-from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, noiseless, parts_of, sums_of
+from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, cut_out, noiseless, parts_of, sums_of
 from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
@@ -178,7 +178,7 @@ def test_parts_of_a_cube_on_devices(tmp_path, small_blocks):
 
 def test_what_is_cut_out_on_a_device():
     values = np.arange(60.0).reshape(3, 4, 5)
-    np.testing.assert_array_equal(fetch(jnp.asarray(values), slice(1, 3), slice(2, 4)), values[1:3, :, 2:4])
+    np.testing.assert_array_equal(cut_out(jnp.asarray(values), 1, 2, 2, 2), values[1:3, :, 2:4])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from small import make_cube
 from thread_team import run_team, values_of
 
 from rubix_like import ConfigError, Counters
-from rubix_like.cube.cube_parts import Part, total_flux, white_light
+from rubix_like.cube.cube_parts import Part, sums_of, total_flux
 from rubix_like.extend import Meta, in_parts
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.run_summary import summary_lines
@@ -34,7 +34,7 @@ def rotating_disc(n: int = 15, **changes):
 def test_white_light_is_the_sum_over_good_bins():
     cube = make_cube()
     expected = np.sum(np.asarray(cube.flux, np.float64) * 1.25 * (np.asarray(cube.mask) == 0), axis=2)
-    np.testing.assert_allclose(white_light(cube), expected, rtol=1e-12)
+    np.testing.assert_allclose(sums_of(cube).light, expected, rtol=1e-12)
     assert total_flux(cube) == pytest.approx(expected.sum(), rel=1e-6)
 
 

@@ -54,9 +54,10 @@ class AbstractCovariance(ABC):
     shape: tuple[int, int]
     """Rows and columns of spaxels."""
 
+    @property
     @abstractmethod
-    def whole(self) -> Any:
-        """`matrix`, worked out anew."""
+    def matrix(self) -> Any:
+        """The covariance as a scipy CSR array (spaxel, spaxel); rows of spaxels without noise are empty."""
 
     @property
     @abstractmethod
@@ -74,11 +75,6 @@ class AbstractCovariance(ABC):
     @abstractmethod
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with this covariance, from numpy's default generator."""
-
-    @functools.cached_property
-    def matrix(self) -> Any:
-        """The covariance as a scipy CSR array (spaxel, spaxel); rows of spaxels without noise are empty."""
-        return self.whole()
 
     @property
     def variance(self) -> Float[ndarray, "y x"]:
@@ -129,7 +125,7 @@ class AbstractCovariance(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SpaxelCovariance(AbstractCovariance):
-    """That of spaxels which a linear map makes of independent spectra: of a cube of fibres, or a mosaic.
+    """Covariance of spaxels that a linear map makes of independent spectra: of a cube of fibres, or a mosaic.
 
     | field | shape | |
     |---|---|---|
@@ -144,7 +140,7 @@ class SpaxelCovariance(AbstractCovariance):
 
     @classmethod
     def of(cls, fibres: FibreSpectra, bin_: int) -> "SpaxelCovariance":
-        """That of a bin by its number; raises ValueError for spectra without noise."""
+        """The covariance in a bin by its number; raises ValueError for spectra without noise."""
         if fibres.variance is None:
             raise ValueError(
                 "covariance: expected a cube with noise, got one without variance; give the run a noise section, such "
@@ -154,7 +150,8 @@ class SpaxelCovariance(AbstractCovariance):
         weights = without_flagged(fibres.weights.matrix(), fibres.good[:, bin_])
         return cls(weights, variance, fibres.weights.shape)
 
-    def whole(self) -> Any:
+    @functools.cached_property
+    def matrix(self) -> Any:
         """W V W^T as a scipy CSR array (spaxel, spaxel); rows of spaxels without a fibre are empty."""
         return (self._scaled @ self._scaled.T).tocsr()
 
@@ -222,9 +219,9 @@ class SpaxelCovariance(AbstractCovariance):
         if n_column <= n_row:
             squares, right = np.linalg.eigh((scaled.T @ scaled).toarray())
         else:
-            seen = scaled[np.flatnonzero(self._good)]
-            squares, left = np.linalg.eigh((seen @ seen.T).toarray())
-            right = seen.T @ left
+            rows = scaled[np.flatnonzero(self._good)]
+            squares, left = np.linalg.eigh((rows @ rows.T).toarray())
+            right = rows.T @ left
             right = right / np.maximum(np.linalg.norm(right, axis=0), np.finfo(float).tiny)
         singular = np.sqrt(np.maximum(squares, 0.0))
         kept = singular > SMALLEST * singular.max(initial=0.0)
@@ -261,7 +258,7 @@ class SpaxelCorrelations(eqx.Module):
     def of_planes(
         cls, planes: Any, wavelength: Float[ndarray, " plane"], shape: tuple[int, int]
     ) -> "SpaxelCorrelations":
-        """Of sparse matrices (spaxel, spaxel), one for each wavelength; their lower halves do not count.
+        """Correlations of sparse matrices (spaxel, spaxel), one for each wavelength; lower halves do not count.
 
         A spaxel that has neither a diagonal nor a pair in a plane had no data there, which says nothing of its
         correlations at other wavelengths: its pairs are those of the nearest plane that has both spaxels. Raises
@@ -270,17 +267,17 @@ class SpaxelCorrelations(eqx.Module):
         n_spaxel = shape[0] * shape[1]
         order = np.argsort(wavelength)
         upper = [found_at("scipy.sparse:triu")(planes[number], k=1).tocoo() for number in order]
-        seen = np.stack([planes[number].diagonal() != 0 for number in order])
+        present = np.stack([planes[number].diagonal() != 0 for number in order])
         numbers = [pairs.row.astype(np.int64) * n_spaxel + pairs.col for pairs in upper]
         every = np.unique(np.concatenate(numbers))
         values = np.zeros((len(upper), len(every)))
-        for row, spaxels, pairs, number in zip(values, seen, upper, numbers, strict=True):
+        for row, spaxels, pairs, number in zip(values, present, upper, numbers, strict=True):
             row[np.searchsorted(every, number)] = pairs.data
             spaxels[pairs.row] = spaxels[pairs.col] = True
         if not (np.abs(values) <= 1 + _ROUNDING).all():
             raise ValueError("expected correlations from -1 to 1, got others")
         first, second = np.divmod(every, n_spaxel)
-        known, places = seen[:, first] & seen[:, second], np.asarray(wavelength, np.float64)[order]
+        known, places = present[:, first] & present[:, second], np.asarray(wavelength, np.float64)[order]
         for number, place in enumerate(places):
             nearest = np.argmin(np.where(known, np.abs(places - place)[:, None], np.inf), axis=0)
             from_there = values[nearest, np.arange(len(every))]
@@ -293,7 +290,7 @@ class SpaxelCorrelations(eqx.Module):
         Linear between two planes, which keeps them non-negative; those of the nearest plane beyond the first and last.
         """
         planes = np.asarray(self.wavelength)
-        share = np.array([np.interp(wavelength, planes, own) for own in np.eye(len(planes))])
+        share = np.array([np.interp(wavelength, planes, unit) for unit in np.eye(len(planes))])
         values = share @ np.asarray(self.values, np.float64)
         first, second = np.asarray(self.first), np.asarray(self.second)
         number = np.arange(self.shape[0] * self.shape[1])
@@ -302,12 +299,12 @@ class SpaxelCorrelations(eqx.Module):
         return found_at("scipy.sparse:csr_array")(entries, shape=(len(number), len(number)))
 
     def within(self, rows: slice, columns: slice) -> "SpaxelCorrelations":
-        """Those of the spaxels in some rows and columns."""
+        """The correlations of the spaxels in some rows and columns."""
         number = np.arange(self.shape[0] * self.shape[1]).reshape(self.shape)[rows, columns]
         return self.renumbered(number.ravel(), number.shape)
 
     def renumbered(self, number: Int[ndarray, " spaxel"], shape: tuple[int, int]) -> "SpaxelCorrelations":
-        """Those of spaxels, in another order or fewer of them, that have these numbers here."""
+        """The correlations of spaxels, in another order or fewer of them, that have these numbers here."""
         place = np.full(self.shape[0] * self.shape[1], -1)
         place[number] = np.arange(len(number))
         first, second = place[np.asarray(self.first)], place[np.asarray(self.second)]
@@ -315,7 +312,7 @@ class SpaxelCorrelations(eqx.Module):
         return SpaxelCorrelations(first[kept], second[kept], self.values[:, kept], self.wavelength, shape)
 
     def covariance(self, variance: Float[ndarray, "y x"], wavelength: float) -> "StoredCovariance":
-        """That of spaxels with these variances at a wavelength (Angstrom); those of 0 have no noise."""
+        """The covariance of spaxels with these variances at a wavelength (Angstrom); those of 0 have no noise."""
         return StoredCovariance(self.at(wavelength), np.sqrt(np.asarray(variance, np.float64)).ravel(), self.shape)
 
     def __repr__(self) -> str:
@@ -326,7 +323,7 @@ class SpaxelCorrelations(eqx.Module):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredCovariance(AbstractCovariance):
-    """That of correlations in a file, rho_ij sigma_i sigma_j, without the map from fibres to spaxels.
+    """Covariance by correlations in a file, rho_ij sigma_i sigma_j, without the map from fibres to spaxels.
 
     | field | shape | |
     |---|---|---|
@@ -339,7 +336,8 @@ class StoredCovariance(AbstractCovariance):
     sigma: Float[ndarray, " spaxel"]
     shape: tuple[int, int]
 
-    def whole(self) -> Any:
+    @functools.cached_property
+    def matrix(self) -> Any:
         """rho_ij sigma_i sigma_j as a scipy CSR array (spaxel, spaxel); rows of spaxels without data are empty."""
         found = self.coefficients.multiply(self.sigma[:, None]).multiply(self.sigma[None, :]).tocsr()
         found.eliminate_zeros()

@@ -101,8 +101,8 @@ def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]
             rows, columns = (slice(max(0, -step), size - max(0, step)) for step, size in ((up, n_y), (right, n_x)))
             others = slice(max(0, up), n_y + min(0, up)), slice(max(0, right), n_x + min(0, right))
             values = np.asarray(matrix[number[rows, columns].ravel(), number[others].ravel()]).ravel()
-            own = variance[rows, columns]
-            ratio = np.where(own > 0, values.reshape(own.shape) / np.where(own > 0, own, 1.0), 0.0)
+            here = variance[rows, columns]
+            ratio = np.where(here > 0, values.reshape(here.shape) / np.where(here > 0, here, 1.0), 0.0)
             found[up + REACH, right + REACH, rows, columns] = ratio
     return found
 
@@ -154,7 +154,7 @@ def _table_plane(table: Any, shape: tuple[int, int]) -> Any:
     """MaNGA's table of pairs (`correlation_tables`) as a sparse matrix; each pair above the diagonal."""
     n_y, n_x = shape
     columns, rows = (
-        np.stack([np.asarray(table.data[f"INDX{own}_C{axis}"], dtype=np.int64) for own in "IJ"]) for axis in (1, 2)
+        np.stack([np.asarray(table.data[f"INDX{side}_C{axis}"], dtype=np.int64) for side in "IJ"]) for axis in (1, 2)
     )
     if columns.size and not (0 <= columns.min() <= columns.max() < n_x and 0 <= rows.min() <= rows.max() < n_y):
         raise ValueError(f"{table.name}: expected spaxels of a cube with {n_y} rows and {n_x} columns, got others")
@@ -177,12 +177,12 @@ def _local_plane(local: Float[ndarray, "side side y x"], shape: tuple[int, int])
     for up, right in ((up, right) for up in range(reach + 1) for right in range(-reach, reach + 1)):
         if (up, right) <= (0, 0):
             continue
-        own = slice(0, n_y - up), slice(max(0, -right), n_x - max(0, right))
+        here = slice(0, n_y - up), slice(max(0, -right), n_x - max(0, right))
         other = slice(up, n_y), slice(max(0, right), n_x + min(0, right))
-        ratio, back = local[reach + up, reach + right][own], local[reach - up, reach - right][other]
+        ratio, back = local[reach + up, reach + right][here], local[reach - up, reach - right][other]
         product = np.nan_to_num(ratio * back)
         values.append((np.sign(np.nan_to_num(ratio)) * np.sqrt(np.maximum(product, 0.0))).ravel())
-        pairs.append(np.stack([number[own].ravel(), number[other].ravel()]))
+        pairs.append(np.stack([number[here].ravel(), number[other].ravel()]))
     found, (first, second) = np.concatenate(values), np.concatenate(pairs, axis=1)
     kept = found != 0
     entries = np.clip(found[kept], -1.0, 1.0), (first[kept], second[kept])
@@ -260,5 +260,5 @@ def load_correlations(group: Any, shape: tuple[int, int]) -> SpaxelCorrelations:
 
 def fibres_bytes(weights: CubeWeights, n_wave: int, bytes_per_bin: int) -> int:
     """Bytes of such a group, at most, with so many bytes for a bin of one spectrum."""
-    arrays = sum(np.asarray(own).nbytes for own in (weights.near, weights.weights, weights.coverage))
+    arrays = sum(np.asarray(array).nbytes for array in (weights.near, weights.weights, weights.coverage))
     return arrays + weights.n_fibre * (n_wave * bytes_per_bin + _PER_FIBRE)

@@ -75,8 +75,8 @@ class CubeWeights(eqx.Module):
         return _through(jnp.asarray(self.weights, values.dtype) ** 2, jnp.asarray(self.near), values)
 
     def regained(self, good: Float[Array, "fibre k"]) -> Float[Array, "y x k"]:
-        """By how much the weights of good fibres (1, of others 0) must grow in each spaxel, so that they have the sum
-        of all; 0 where there is no good one."""
+        """The factor by which the weights of good fibres (1, of others 0) must grow in each spaxel, so that they have
+        the sum of all; 0 where there is no good one."""
         before, after = self.images(jnp.ones_like(good[:, :1])), self.images(good)
         some = after > 0
         return jnp.where(some, before / jnp.where(some, after, jnp.ones_like(after)), jnp.zeros_like(after))
@@ -88,11 +88,11 @@ def _through(
 ) -> Float[Array, "y x k"]:
     """Row after row, so that no more memory is taken than the result; compiled once for as many fibres and bins."""
 
-    def one(own: tuple[Array, Array]) -> Array:
-        weight, chosen = own
+    def row(pair: tuple[Array, Array]) -> Array:
+        weight, chosen = pair
         return jnp.einsum("xn,nk->xk", weight, values[chosen], precision=lax.Precision.HIGHEST)
 
-    return lax.map(one, (weights, near))
+    return lax.map(row, (weights, near))
 
 
 def without_flagged(weights: Any, good: Bool[ndarray, " fibre"]) -> Any:
@@ -101,7 +101,7 @@ def without_flagged(weights: Any, good: Bool[ndarray, " fibre"]) -> Any:
         return weights
     kept = weights.multiply(good.astype(np.float64)[None, :]).tocsr()
     kept.eliminate_zeros()
-    before, after = (np.asarray(own.sum(axis=1)).ravel() for own in (weights, kept))
+    before, after = (np.asarray(matrix.sum(axis=1)).ravel() for matrix in (weights, kept))
     return kept.multiply(np.where(after > 0, before / np.where(after > 0, after, 1.0), 0.0)[:, None]).tocsr()
 
 
@@ -152,14 +152,14 @@ class FibrePlaces(eqx.Module):
     ) -> tuple[Float[ndarray, "fibre wave"], Float[ndarray, "fibre wave"]]:
         """(East, North) on the sky of what the fibres see in each of `n_wave` bins: light that refraction moves by
         d into a fibre at p comes from p - d."""
-        x, y = (np.broadcast_to(own[:, None], (len(self), n_wave)) for own in (self.x, self.y))
+        x, y = (np.broadcast_to(place[:, None], (len(self), n_wave)) for place in (self.x, self.y))
         if self.moved is not None:
             moved = self.moved[self.exposure - 1]
             x, y = x - moved[..., 0], y - moved[..., 1]
         return turned(x, y, field_angle)
 
     def part(self, bins: slice) -> "FibrePlaces":
-        """The same with the displacement in some of the bins."""
+        """The places with the displacement in some of the bins."""
         return self if self.moved is None else dataclasses.replace(self, moved=self.moved[:, bins])
 
 
@@ -227,11 +227,11 @@ class FibreSpectra(eqx.Module):
 
     def part(self, bins: slice) -> "FibreSpectra":
         """The spectra in some bins."""
-        own = {name: getattr(self, name) for name in ("flux", "variance", "truth", "bits")}
-        cut: dict[str, Any] = {name: value[:, bins] for name, value in own.items() if value is not None}
+        spectra = {name: getattr(self, name) for name in ("flux", "variance", "truth", "bits")}
+        cut: dict[str, Any] = {name: value[:, bins] for name, value in spectra.items() if value is not None}
         cut["contributions"] = {name: value[:, bins] for name, value in self.contributions.items()}
         return dataclasses.replace(self, **cut, mask=self.mask[bins], places=self.places.part(bins))
 
     def within(self, rows: slice, columns: slice) -> "FibreSpectra":
-        """The same spectra with the map to some of the spaxels."""
+        """The spectra with the map to some of the spaxels."""
         return dataclasses.replace(self, weights=self.weights.part(rows, columns))

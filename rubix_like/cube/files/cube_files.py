@@ -154,7 +154,8 @@ def _stored_planes(path: Path) -> list[tuple[str, str, str]]:
     if h5py.is_hdf5(path):
         with opened_hdf5(path) as file:
             arrays = {name: array for name, array in file.items() if isinstance(array, h5py.Dataset)}
-            return [(name, own.dtype.name, own.compression or "") for name, own in arrays.items() if own.ndim == 3]
+            planes = {name: array for name, array in arrays.items() if array.ndim == 3}
+            return [(name, array.dtype.name, array.compression or "") for name, array in planes.items()]
     with opened_fits(path, quiet=True) as hdus:
         return [
             (

@@ -30,6 +30,7 @@ from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, broken_sums, voxel_image
 from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, Footprint, header_of, table_hdu
+from rubix_like.cube.maps import Maps
 from rubix_like.cube.meta import (
     COUNTER_PREFIX,
     FIT_KEYS,
@@ -37,7 +38,6 @@ from rubix_like.cube.meta import (
     SATURATED,
     SOURCE_PREFIX,
     Counters,
-    Described,
     Meta,
     MetaValue,
     Row,
@@ -53,6 +53,9 @@ from rubix_like.runtime.files.outputs import date_words
 from rubix_like.runtime.files.writers import CONFIGURATION_CARD, CREATOR, LAYOUT_CARD, MAPS_CARD, ORIGIN
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import reason_of
+
+Described = Cube | ShardedCube | Maps
+"""What holds the description of a run."""
 
 ERROR_CARD: str = "SYSTERR"
 """Card of an image that holds what a systematic error adds: the error's name."""
@@ -264,10 +267,11 @@ def _fit_cards(meta: Meta) -> tuple[Card, ...]:
     words = ("free parameter of the fit", "its value", "its standard deviation", "its unit")
     keywords = ("FITNAM", "FITVAL", "FITERR", "FITUNI")
     cards = []
-    for number in itertools.takewhile(lambda own: f"{FIT_KEYS[0]}_{own}" in meta, itertools.count(1)):
-        own = [_card_value(meta.get(f"{key}_{number}")) for key in FIT_KEYS]
-        cards += [(f"{word}{number}", value, text) for word, value, text in zip(keywords, own, words, strict=True)]
-    return tuple(card for card in cards if card[1] is not None)
+    for number in itertools.takewhile(lambda number: f"{FIT_KEYS[0]}_{number}" in meta, itertools.count(1)):
+        for key, keyword, text in zip(FIT_KEYS, keywords, words, strict=True):
+            value = _card_value(meta.get(f"{key}_{number}"))
+            cards += [(f"{keyword}{number}", value, text)] if value is not None else []
+    return tuple(cards)
 
 
 def _card_value(value: MetaValue) -> MetaValue:
@@ -329,7 +333,7 @@ def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = 
 
 
 def checked_values(cube: Cube) -> Cube:
-    """The cube; raises ValueError for flux or variance that is no number, and for bins or spaxels that cannot be.
+    """The cube; raises ValueError for flux or variance that is no number, and for bins that cannot be.
 
     Flux and variance are finite in every voxel that is not masked, variances >= 0; wavelengths are positive and ascend,
     each between the edges of its bin.
@@ -345,8 +349,6 @@ def checked_values(cube: Cube) -> Cube:
     between = (edges[:-1] < centres) & (centres < edges[1:])  # not where either is NaN
     if not (between.all() and np.isfinite(edges).all() and edges.min(initial=1.0) > 0):
         raise ValueError("wavelength: expected positive wavelengths that ascend, each between the edges of its bin")
-    if not (np.isfinite(cube.pixel_scale) and cube.pixel_scale > 0):
-        raise ValueError(f"pixel_scale: expected the side of a spaxel in arcsec, > 0, got {cube.pixel_scale}")
     return cube
 
 
@@ -375,7 +377,7 @@ def read_fits(path: Path) -> Cube:
             raise ValueError("it holds maps")
         if LAYOUT_CARD in header and header[LAYOUT_CARD] not in _OF_SURVEYS:
             raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
-        survey = _OF_SURVEYS.get(hdus[0].header.get(LAYOUT_CARD))
+        survey = _OF_SURVEYS.get(header.get(LAYOUT_CARD))
         return checked_values(_cube_from(hdus) if survey is None else found_at(survey)(hdus))
 
 
@@ -432,19 +434,19 @@ def _bins_of(hdus: Any) -> WavelengthBins:
 
 
 def read_config_table(table: Any) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
-    """The run, the stars' counters (None without any) and those of other sources, as `config_table` made them."""
+    """The run and the counters in the rows of a table that `config_table` made (`read_run_rows`)."""
     rows = table.data
     return read_run_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
 
 
 def read_run_rows(rows: Iterable[Row]) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
-    """The same, as `run_rows` made them."""
+    """The run, the stars' counters (None without any) and those of other sources, as `run_rows` made them."""
     values = join_rows(rows)
     counts, others = (
         {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
         for prefix in (COUNTER_PREFIX, SOURCE_PREFIX)
     )
-    meta = Meta({key: own for key, own in values.items() if not key.startswith((COUNTER_PREFIX, SOURCE_PREFIX))})
+    meta = Meta({key: value for key, value in values.items() if not key.startswith((COUNTER_PREFIX, SOURCE_PREFIX))})
     return meta, Counters(**counts) if counts else None, source_counters(others)
 
 

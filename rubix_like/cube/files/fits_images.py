@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from astropy.io import fits
@@ -79,17 +79,12 @@ def encoded_sum(value: int) -> str:
 
 
 def broken_sums(hdus: Any) -> tuple[str, ...]:
-    """What the checksums of an opened file say of its HDUs, a sentence for each that was changed or damaged.
-
-    An HDU without a card says nothing of itself.
-    """
-    found = [
-        (f"HDU {number} ({hdu.name or 'without a name'})", _what_is_broken(hdu)) for number, hdu in enumerate(hdus)
-    ]
-    return tuple(f"{place}: {what}" for place, what in found if what)
+    """Sentences on the HDUs of an opened file that were changed or damaged, by their checksums, where they have any."""
+    found = {f"HDU {number} ({hdu.name or 'without a name'})": _fault(hdu) for number, hdu in enumerate(hdus)}
+    return tuple(f"{place}: {fault}" for place, fault in found.items() if fault)
 
 
-def _what_is_broken(hdu: Any) -> str:
+def _fault(hdu: Any) -> str:
     place = hdu.fileinfo()
     if place is None:
         return ""
@@ -155,7 +150,7 @@ class VoxelImage:
         return stored.byteswap(inplace=True) if is_swapped else stored
 
     def sum_of(self, stored: ndarray, block: Block) -> int:
-        """What a block adds to the checksum of the data, from its values as they are stored."""
+        """The part of the data's checksum that a block adds, from its values as they are stored."""
         return sum_of_words(stored.reshape(-1).view(np.uint8), self.offset(block))
 
     def offset(self, block: Block) -> int:
@@ -184,44 +179,43 @@ def voxel_image(
     return VoxelImage(hdu, holder.shape, holder.dtype, values, is_rough)
 
 
+class PlacedImage(NamedTuple):
+    """An image whose data begin at a byte of the file; its `header`, right before them, has room for the checksums,
+    which are not known yet."""
+
+    start: int
+    header: bytes
+    image: VoxelImage
+
+
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """A file: its pieces in order, each of them bytes or an image of voxels, and where each begins.
+    """A file without its voxels: small HDUs and headers by their first bytes, the images, and its size."""
 
-    An image's header, which is the piece before it, has room for the checksums that are not known yet.
-    """
-
-    pieces: tuple[bytes | VoxelImage, ...]
-    offsets: tuple[int, ...]
+    fixed: dict[int, bytes]
+    images: tuple[PlacedImage, ...]
     size: int
 
-    @property
-    def images(self) -> tuple[tuple[int, VoxelImage], ...]:
-        """Where each image's data begin, and the image."""
-        placed = zip(self.offsets, self.pieces, strict=True)
-        return tuple((offset, piece) for offset, piece in placed if isinstance(piece, VoxelImage))
-
-    def headers(self, data_sums: Sequence[int]) -> tuple[tuple[int, bytes], ...]:
-        """Where each image's header begins, and the header with the checksums of images whose data have these sums."""
-        after = [number for number, piece in enumerate(self.pieces) if isinstance(piece, VoxelImage)]
-        found = [(self.offsets[number - 1], self.pieces[number - 1]) for number in after]
-        pairs = zip(found, data_sums, strict=True)
-        return tuple((offset, with_sums(own, total)) for (offset, own), total in pairs if isinstance(own, bytes))
+    def headers(self, data_sums: Sequence[int]) -> dict[int, bytes]:
+        """The images' headers by their first bytes, with the checksums of images whose data have these sums."""
+        pairs = zip(self.images, data_sums, strict=True)
+        return {placed.start - len(placed.header): with_sums(placed.header, total) for placed, total in pairs}
 
 
 def plan_file(members: Sequence[Member]) -> FilePlan:
-    """Where everything of a file goes; raises astropy's VerifyError for HDUs that do not conform to the standard."""
+    """The places of everything in a file; raises astropy's VerifyError for HDUs that do not conform to the standard."""
     conforming(members)
-    pieces: list[bytes | VoxelImage] = []
+    fixed, images, size = dict[int, bytes](), list[PlacedImage](), 0
     for member in members:
         if isinstance(member, VoxelImage):
             reserve_sums(member.hdu.header)
-            pieces += [member.hdu.header.tostring().encode("ascii"), member]
+            fixed[size] = header = member.hdu.header.tostring().encode("ascii")
+            images.append(PlacedImage(size + len(header), header, member))
+            size += len(header) + _padded(member.n_bytes)
         else:
-            pieces.append(encoded(member))
-    lengths = [len(piece) if isinstance(piece, bytes) else _padded(piece.n_bytes) for piece in pieces]
-    ends = np.cumsum(lengths).tolist()
-    return FilePlan(tuple(pieces), (0, *ends[:-1]), ends[-1])
+            fixed[size] = encoded(member)
+            size += len(fixed[size])
+    return FilePlan(fixed, tuple(images), size)
 
 
 def conforming(members: Sequence[Member]) -> None:
@@ -244,17 +238,17 @@ def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProc
     def begin() -> tuple[list[int], list[tuple[int, int]]]:
         if team.number == 0:
             _reserve(plan, path)
-        return [offset for offset, _ in plan.images], list(cube.ranges)
+        return [placed.start for placed in plan.images], list(cube.ranges)
 
     answers = team.exchange(begin)
     check_complete([(first, last) for _, ranges in answers for first, last in ranges], cube.shape[2])
-    images = [(offset, image) for offset, (_, image) in zip(answers[0][0], plan.images, strict=True)]
+    images = [(start, placed.image) for start, placed in zip(answers[0][0], plan.images, strict=True)]
     sums = team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
     totals = [added(parts) for parts in zip(*sums, strict=True)]
 
     def finish() -> None:
         with path.open("r+b") as file:
-            for offset, header in plan.headers(totals):
+            for offset, header in plan.headers(totals).items():
                 file.seek(offset)
                 file.write(header)
 
@@ -272,10 +266,9 @@ def _reserve(plan: FilePlan, path: Path) -> None:
             if error.errno not in _CANNOT_RESERVE:
                 raise
             os.ftruncate(file.fileno(), plan.size)
-        for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
-            if isinstance(piece, bytes):
-                file.seek(offset)
-                file.write(piece)
+        for offset, content in plan.fixed.items():
+            file.seek(offset)
+            file.write(content)
 
 
 def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Path, *, is_shared: bool) -> list[int]:
@@ -306,16 +299,16 @@ def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
 def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
     """Write the file from its beginning to its end, gzipped; the checksums, which stand first, are made before."""
     check_complete(cube.ranges, cube.shape[2])
-    sums = [added(image.sum_of(image.stored(block), block) for block in cube.blocks()) for _, image in plan.images]
-    headers = dict(plan.headers(sums))
+    images = {placed.start: placed.image for placed in plan.images}
+    sums = [added(image.sum_of(image.stored(block), block) for block in cube.blocks()) for image in images.values()]
     with gzipped(path) as stream:
-        for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
-            if isinstance(piece, bytes):
-                stream.write(headers.get(offset, piece))
-                continue
-            for block in cube.blocks():
-                stream.write(piece.stored(block).data)
-            stream.write(bytes(_padded(piece.n_bytes) - piece.n_bytes))
+        for offset, content in (plan.fixed | plan.headers(sums)).items():
+            stream.write(content)
+            image = images.get(offset + len(content))
+            if image is not None:
+                for block in cube.blocks():
+                    stream.write(image.stored(block).data)
+                stream.write(bytes(_padded(image.n_bytes) - image.n_bytes))
 
 
 @contextmanager

@@ -59,12 +59,8 @@ _CHUNK_VALUES = 1 << 18
 """Numbers in a chunk of an array, unless a spectrum has more."""
 
 
-def write_hdf5(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
+def write_hdf5(cube: ShardedCube, path: Path, _: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
     """Write `cube` to a new HDF5 file at `path`, for a single process; raises OSError where it cannot be written."""
-    team.exchange(lambda: _write(cube, path, packing))
-
-
-def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     check_complete(cube.ranges, cube.shape[2])
     with writing_hdf5(path) as file:
         write_group(cube, file, packing)
@@ -98,7 +94,7 @@ def read_hdf5(path: Path) -> Cube:
 
 
 def cube_attributes(cube: ShardedCube) -> dict[str, Any]:
-    """What a file says of itself and of the whole cube."""
+    """The attributes of a file: what it is, and what holds for the whole cube."""
     return {
         "format": CUBE,
         "creator": CREATOR,
@@ -194,7 +190,7 @@ def chunks_of(shape: tuple[int, ...], n_values: int = _CHUNK_VALUES) -> tuple[in
 def voxel_dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
     """The arrays of voxels that the cube has, and what they are made of."""
     first = next(cube.blocks())
-    return {name: own.dtype for name in OF_VOXELS if (own := getattr(first, name)) is not None}
+    return {name: values.dtype for name in OF_VOXELS if (values := getattr(first, name)) is not None}
 
 
 def _describe(dataset: Any, axes: tuple[str, ...], unit: str, meaning: str) -> None:

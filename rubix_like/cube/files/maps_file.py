@@ -115,27 +115,21 @@ _BARE = "INTRINSIC_FLUX"
 
 
 def maps_path(cube_path: str | Path, chosen: Path | str | bool | None) -> Path:
-    """Where the maps of a run go: `output.maps` if it is a path, else beside the cube: cube.fits -> cube_maps.fits."""
+    """The file of a run's maps: `output.maps` if it is a path, else beside the cube: cube.fits -> cube_maps.fits."""
     if isinstance(chosen, Path):
         return chosen.expanduser()
     return beside(Path(cube_path).expanduser(), "_maps.fits")
 
 
-def maps_file_size(footprint: Footprint, axes: ProductAxes) -> int:
-    """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
-    n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields) + len(GAS_EXTENSIONS) * axes.has_gas
-    n_image += 0 if axes.lines is None else len(LINE_EXTENSIONS) * len(axes.lines.lines) + 1
-    n_image += 0 if axes.dust is None else len(DUST_EXTENSIONS) + len(axes.filters)
-    n_velocity = 0 if axes.velocity is None else len(axes.velocity)
-    return _file_size(footprint, n_image, n_velocity)
-
-
-def plain_maps_size(footprint: Footprint) -> int:
-    """Bytes of the file of maps that every run with maps has, without velocity distributions."""
-    return _file_size(footprint, len(EXTENSIONS), 0)
-
-
-def _file_size(footprint: Footprint, n_image: int, n_velocity: int) -> int:
+def maps_file_size(footprint: Footprint, axes: ProductAxes | None = None) -> int:
+    """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG;
+    without `axes` of the images that every file of maps has."""
+    n_image, n_velocity = len(EXTENSIONS), 0
+    if axes is not None:
+        n_image += 2 * len(axes.filters) + len(axes.fields) + len(GAS_EXTENSIONS) * axes.has_gas
+        n_image += 0 if axes.lines is None else len(LINE_EXTENSIONS) * len(axes.lines.lines) + 1
+        n_image += 0 if axes.dust is None else len(DUST_EXTENSIONS) + len(axes.filters)
+        n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     return 4 * footprint.n_element * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
 

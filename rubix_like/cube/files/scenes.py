@@ -23,7 +23,7 @@ _MICRON = 1e-4
 def hsim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file: surface brightness at offsets in mas from the field's centre, of a turned field (card
     FIELDPA) along its own axes; voxels that are not finite are 0."""
-    ours = {keyword: value for keyword, value, _ in cube.wcs_cards}
+    cards_of_cube = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fwhm = 0.0 if cube.lsf_fwhm is None else float(np.median(np.asarray(cube.lsf_fwhm, dtype=np.float64)))
     cards = (
         *_run_cards(cube, "hsim", "a scene for HSIM", SURFACE_BRIGHTNESS_UNIT),
@@ -33,8 +33,8 @@ def hsim_members(cube: ShardedCube) -> list[Member]:
         ("CTYPE3", "wavelength", f"in {cube.bins.medium}"),
         ("CUNIT3", "Angstrom", ""),
         ("CRPIX3", 1.0, "first bin"),
-        ("CRVAL3", ours["CRVAL3"], "[Angstrom] centre of the first bin"),
-        ("CDELT3", ours["CDELT3"], "[Angstrom] step"),
+        ("CRVAL3", cards_of_cube["CRVAL3"], "[Angstrom] centre of the first bin"),
+        ("CDELT3", cards_of_cube["CDELT3"], "[Angstrom] step"),
         ("SPECRES", fwhm, "[Angstrom] median FWHM; 0: unknown"),
     )
     return [voxel_image(cube, np.float32, header_of(cards), _brightness_of(cube))]

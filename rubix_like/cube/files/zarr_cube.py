@@ -32,12 +32,8 @@ _GZIP_LEVEL = 5
 _OFFSETS = {"x": "offset of the columns to the East", "y": "offset of the rows to the North"}
 
 
-def write_zarr(cube: ShardedCube, path: Path, team: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
+def write_zarr(cube: ShardedCube, path: Path, _: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
     """Write `cube` to a new store at `path`, for a single process; raises OSError where it cannot be written."""
-    team.exchange(lambda: _write(cube, path, packing))
-
-
-def _write(cube: ShardedCube, path: Path, packing: Packing) -> None:
     zarr = import_zarr()
     check_complete(cube.ranges, cube.shape[2])
     path.unlink(missing_ok=True)  # an empty file that keeps the name

@@ -79,7 +79,7 @@ class Axes:
 
 
 def find_axes(header: Any, place: str, *, has_wave_table: bool) -> Axes:
-    """What each axis of the image is, by CTYPE; without one the order is that of nearly all cubes: x, y, wavelength.
+    """The axes of the image, by CTYPE; without one the order is that of nearly all cubes: x, y, wavelength.
 
     Raises ValueError for a fourth axis that is longer than 1, Galactic coordinates and axes that are mixed.
     """

@@ -160,7 +160,7 @@ FOREGROUND_STAR: int = 1 << 3
 
 @dataclass(frozen=True)
 class Survey:
-    """What is published of an instrument's files, for where their headers do not say it.
+    """Published facts about an instrument's files, for where their headers do not say it.
 
     `bad_bits`: bits of the mask for which a voxel is left out; None: any.
     """

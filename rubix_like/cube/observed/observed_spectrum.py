@@ -42,8 +42,8 @@ def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedC
     if not path.is_file():
         raise FileNotFoundError(f"no such spectrum: {path}; check the path")
     table = _table(path)
-    own: Medium = "vacuum" if medium == "vacuum" else "air"
-    bins = table_bins(_wavelength(path, table), own, path)
+    known: Medium = "vacuum" if medium == "vacuum" else "air"
+    bins = table_bins(_wavelength(path, table), known, path)
     flux, text = _column(path, table, _FLUXES)
     text = unit or text
     if not text:
@@ -62,7 +62,7 @@ def read_spectrum(path: Path, medium: str | None, unit: str | None) -> ObservedC
     used, counts = choose_voxels(values, variance, {})
     notes = (*counts, *(() if variance is not None else (NO_VARIANCE,)))
     if not medium:
-        notes = (Note("data.medium", f"wavelengths are taken to be in {own}; medium says otherwise", WARNING), *notes)
+        notes = (Note("data.medium", f"wavelengths are taken to be in {known}; medium says otherwise", WARNING), *notes)
     check_any_used(used, str(path), notes)
     return ObservedCube(
         flux=values,
@@ -91,7 +91,7 @@ def _table(path: Path) -> Any:
 
 
 def _column(path: Path, table: Any, names: tuple[str, ...]) -> tuple[Float[ndarray, " wave"], str]:
-    name = next((own for own in names if own in table.colnames), None)
+    name = next((name for name in names if name in table.colnames), None)
     if name is None:
         raise ValueError(f"{path}: expected a column {' or '.join(names)}, got {', '.join(table.colnames)}")
     return _numbers(table[name]), str(table[name].unit or "")
@@ -103,7 +103,7 @@ def _numbers(column: Any) -> Float[ndarray, " wave"]:
 
 def _wavelength(path: Path, table: Any) -> Float[ndarray, " wave"]:
     wavelength, unit = _column(path, table, _WAVELENGTHS)
-    if "loglam" in table.colnames and not any(own in table.colnames for own in _WAVELENGTHS[:3]):
+    if "loglam" in table.colnames and not any(name in table.colnames for name in _WAVELENGTHS[:3]):
         return 10.0**wavelength
     try:
         return wavelength * (in_unit(parse_unit(unit), units.Angstrom) if unit else 1.0)
@@ -115,7 +115,7 @@ def table_bins(wavelength: Float[ndarray, " wave"], medium: Medium, path: Path) 
     """The bins with these centres: even ones where they are, else from half way to half way between them."""
     if len(wavelength) > 1 and np.isfinite(wavelength).all() and (np.diff(wavelength) > 0).all() and wavelength[0] > 0:
         ends, count = wavelength[[0, -1]], len(wavelength)
-        steps = (float(np.diff(own)[0]) / (count - 1) for own in (ends, np.log10(ends)))
+        steps = (float(np.diff(pair)[0]) / (count - 1) for pair in (ends, np.log10(ends)))
         samplings: tuple[Sampling, ...] = ("linear", "log")
         for sampling, step in zip(samplings, steps, strict=True):
             found = WavelengthBins(float(wavelength[0]), step, count, sampling, medium)
@@ -143,7 +143,7 @@ class ObservedFibres:
 
 
 def fibres_from(cube: Cube, source: str) -> ObservedFibres:
-    """Those that a cube was made of; raises ValueError for a cube that holds none."""
+    """The spectra that a cube was made of; raises ValueError for a cube that holds none."""
     if cube.fibres is None:
         raise ValueError(
             f"{source}: expected a cube that holds the spectra of its fibres, got none of them; observe with "

@@ -138,7 +138,7 @@ class Grid:
         return self.along_wave(self.axes.ordered(values)[y, x])
 
     def along_wave(self, values: ndarray) -> ndarray:
-        """What the file has along the wavelengths, the last axis, in ascending order."""
+        """Values of the file along the wavelengths, the last axis, in ascending order."""
         return values[..., :: -1 if self.spectral.descending else 1]
 
 

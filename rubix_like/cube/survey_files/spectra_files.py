@@ -191,7 +191,7 @@ _IMAGES: dict[str, int] = {"manga": 7, "sami": 2}
 
 
 def spectra_paths(cube_path: str | Path, settings: FibreSettings | None) -> tuple[Path, ...]:
-    """Where the spectra of a run go, beside its cube: cube_rss.fits; in SAMI's layout each exposure is a file,
+    """The files of a run's spectra, beside its cube: cube_rss.fits; in SAMI's layout each exposure is a file,
     cube_rss_1.fits."""
     if settings is None or settings.spectra == "none":
         return ()
@@ -223,7 +223,7 @@ def write_spectra(cube: Cube | ShardedCube, paths: tuple[Path, ...], layout: str
     else:
         n_exposure = cube.fibres.places.n_exposure
         files = [sami_spectra(cube, cube.fibres, exposure) for exposure in range(1, n_exposure + 1)]
-    for path, hdus in tuple(zip(paths, files, strict=True)):
+    for path, hdus in zip(paths, files, strict=True):
         fits.HDUList(hdus).update_extend()
         with replacing(path) as temporary, temporary.open("wb") as stream:
             for hdu in hdus:

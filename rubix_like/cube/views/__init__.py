@@ -1,1 +1,1 @@
-"""What users take out of a cube: places on its sky, spectra, images, maps, cuts, a summary, an xarray dataset."""
+"""Views of a cube: places on its sky, spectra, images, maps, cuts, a summary, an xarray dataset."""

@@ -1,5 +1,6 @@
 """The covariance of a cube in one of its bins: by its fibres or pointings, by its file, or of independent spaxels."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +27,13 @@ _FROM_FILES = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IndependentCovariance(AbstractCovariance):
-    """That of spaxels with independent noise: a diagonal of variances, 0 in spaxels without data."""
+    """Covariance of spaxels with independent noise: a diagonal of variances, 0 in spaxels without data."""
 
     image: Float[ndarray, "y x"]
     shape: tuple[int, int]
 
-    def whole(self) -> Any:
+    @functools.cached_property
+    def matrix(self) -> Any:
         """The variances as the diagonal of a scipy CSR array (spaxel, spaxel)."""
         return found_at("scipy.sparse:diags_array")(self.image.ravel()).tocsr()
 
@@ -87,12 +89,12 @@ def known_correlations(cube: Cube) -> SpaxelCorrelations | None:
     """The correlations that a cube holds, or those of its fibres or pointings at some bins with data; None for none."""
     if cube.correlations is not None or cube.variance is None or (cube.fibres is None and cube.noise_sources is None):
         return cube.correlations
-    seen = np.flatnonzero((np.asarray(cube.mask) == 0).any(axis=(0, 1)))
-    if not len(seen):
+    lit = np.flatnonzero((np.asarray(cube.mask) == 0).any(axis=(0, 1)))
+    if not len(lit):
         return None
-    places = seen[spread_bins(len(seen))]
+    places = lit[spread_bins(len(lit))]
     wavelength = cube.bins.wavelength[places]
-    planes = [cube_covariance(cube, float(own)).correlation for own in wavelength]
+    planes = [cube_covariance(cube, float(plane)).correlation for plane in wavelength]
     return SpaxelCorrelations.of_planes(planes, wavelength, (cube.n_y, cube.n_x))
 
 
@@ -123,4 +125,4 @@ def _has_fibres(settings: Any) -> bool:
     """Whether a section of the instrument, or of one of its arms, has fibres."""
     if not isinstance(settings, Mapping):
         return False
-    return settings.get("fibres") is not None or any(_has_fibres(own) for own in settings.values())
+    return settings.get("fibres") is not None or any(_has_fibres(section) for section in settings.values())

@@ -1,4 +1,4 @@
-"""What a cube shows of itself: one line in text, a table with a small picture of its light in a notebook."""
+"""A cube in one line of text, and as a table with a small picture of its light in a notebook."""
 
 import struct
 import zlib
@@ -38,7 +38,7 @@ def _scale(cube: Cube) -> str:
 
 
 def cube_html(cube: Cube) -> str:
-    """What the run was made of, axes and notes as a table, beside a small picture of the light."""
+    """The run, axes and notes as a table, beside a small picture of the light."""
     edges, is_traced = cube.wave_edges, isinstance(cube.flux, Tracer)
     rows = [
         ("spaxels", f"{cube.n_x} x {cube.n_y}{_scale(cube)}"),

@@ -53,7 +53,7 @@ def position_of(cube: Cube, at: Place | None, offset: Offset | None) -> tuple[fl
     place = _as_coordinates(at)
     if cube.meta.get("ra") is None or cube.meta.get("dec") is None:
         raise ValueError("at: expected a cube with ra and dec in its meta, got one without; give offset=(East, North)")
-    x, y = (np.asarray(own, np.float64) for own in skycoord_to_pixel(place, cube.wcs.celestial))
+    x, y = np.asarray(skycoord_to_pixel(place, cube.wcs.celestial), np.float64)
     if not (np.isfinite(x) and np.isfinite(y)):
         away = float(sky_at(cube, *middle).separation(place).deg)
         raise ValueError(f"at: expected a place within 90 deg of the cube's field, got {at!r}, {away:.4g} deg away")
@@ -97,16 +97,16 @@ def extract_spectrum(
     weights = _weights(cube, x, y, at, offset, radius)
     rows, columns = (np.flatnonzero(weights.any(axis=axis)) for axis in (1, 0))
     box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    own, good = weights[box][:, :, None], np.asarray(cube.mask[box]) == 0
-    counted = good & (own > 0)
+    shares, good = weights[box][:, :, None], np.asarray(cube.mask[box]) == 0
+    counted = good & (shares > 0)
     lit = counted.any(axis=(0, 1))
 
     def summed(values: Any, share: Float[ndarray, "y x one"]) -> Float[ndarray, " wave"]:
         found = np.sum(np.where(counted, np.asarray(values[box], np.float64), 0.0) * share, axis=(0, 1))
         return np.where(lit, found, np.nan)
 
-    error = None if cube.variance is None else np.sqrt(summed(cube.variance, own**2)) * CUBE_FLUX_DENSITY
-    return ExtractedSpectrum(cube.wavelength * units.AA, summed(cube.flux, own) * CUBE_FLUX_DENSITY, error)
+    error = None if cube.variance is None else np.sqrt(summed(cube.variance, shares**2)) * CUBE_FLUX_DENSITY
+    return ExtractedSpectrum(cube.wavelength * units.AA, summed(cube.flux, shares) * CUBE_FLUX_DENSITY, error)
 
 
 def _weights(
@@ -190,13 +190,13 @@ def _box(cube: Cube, at: Place | None, offset: Offset | None, size: Any) -> tupl
     for middle, side, number in zip(position_of(cube, at, offset), sides, (cube.n_x, cube.n_y), strict=True):
         half = 0.5 * side / cube.pixel_scale
         places = np.arange(number)
-        own = np.flatnonzero(np.abs(places - middle) <= half * (1 + 1e-9))
-        if not own.size:
+        inside = np.flatnonzero(np.abs(places - middle) <= half * (1 + 1e-9))
+        if not inside.size:
             raise ValueError(
                 f"cut: expected a box that holds the centre of a spaxel ({cube.pixel_scale:g} arcsec wide), got "
                 f"{sides[0]:g} x {sides[1]:g} arcsec about spaxel position {middle:.6g}, outside or between"
             )
-        found.append(slice(int(own[0]), int(own[-1]) + 1))
+        found.append(slice(int(inside[0]), int(inside[-1]) + 1))
     columns, rows = found
     return rows, columns
 

@@ -112,11 +112,11 @@ def map_of(cube: Cube, name: str, *, before_psf: bool = False) -> Quantity:
             f"null}} (a cube from a file finds the maps beside it, cube_maps.fits){remedy}"
         )
     images = maps.before if before_psf else maps.after
-    known = {own: (getattr(images, own), unit) for own, unit in _UNITS.items()}
+    known = {kind: (getattr(images, kind), unit) for kind, unit in _UNITS.items()}
     known |= {label.name: (images.fields[label.name], label.unit) for label in maps.fields}
     for line, of_line in images.lines.items():
-        known |= {f"{own}_{line}": (getattr(of_line, own), unit) for own, unit, _ in LINE_EXTENSIONS}
-    known = {own: (values, unit) for own, (values, unit) in known.items() if values is not None}
+        known |= {f"{kind}_{line}": (getattr(of_line, kind), unit) for kind, unit, _ in LINE_EXTENSIONS}
+    known = {kind: (values, unit) for kind, (values, unit) in known.items() if values is not None}
     if field not in known:
         names = (*known, *(short for short, long in SHORT_NAMES.items() if long in known))
         raise ValueError(f"map '{name}': expected one that this run made{_MADE_BY.get(name) or suggest(name, names)}")
