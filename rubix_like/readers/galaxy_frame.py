@@ -79,7 +79,7 @@ def held_stars(table: Table) -> StoredStars:
 
 @dataclass(frozen=True)
 class GalaxyFrame:
-    """What is taken off the particles, in kpc and km/s of the simulation's box, and the sides of the periodic box."""
+    """The origin and bulk velocity of a galaxy, in kpc and km/s of the simulation's box, and the periodic box's sides."""
 
     center: Vector
     velocity: Vector

@@ -384,7 +384,7 @@ def load_galaxy(source: ConfigSource) -> Galaxy:
 
 @named_arguments
 def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
-    """What is known of a galaxy beside its particles; `source` as in `load_galaxy`."""
+    """The description of a galaxy beside its particles; `source` as in `load_galaxy`."""
     run = _run_of(source)
     galaxy, info = load(run)
     found = implausible_notes(galaxy, is_at_rest=run.is_at_rest)

@@ -129,7 +129,7 @@ class ColumnReader:
         return frame.stars(table | columns), origins
 
     def origins(self) -> Origins:
-        """Where ages and metallicities of all selected stars come from; reads none of them."""
+        """The origins of ages and metallicities of all selected stars; reads none of them."""
         if self.ages is None:
             return Origins()
         selected = self.selected
@@ -171,7 +171,7 @@ class ColumnReader:
         ]
 
     def notes(self) -> tuple[str, ...]:
-        """What was selected, left out and set, in sentences."""
+        """Sentences on what was selected, left out and set."""
         snapshot, notes = self.selected.snapshot, list(self.selected.notes)
         for family, number in self.selected.left_out.items():
             if number:

@@ -78,7 +78,7 @@ _RECIPE = "set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
 
 
 class Origins(NamedTuple):
-    """Where the ages and metallicities of stars come from ("file" or a few words), and notes on it."""
+    """Origins of the ages and metallicities of stars ("file" or a few words), and notes on them."""
 
     ages: str = "file"
     metallicities: str = "file"

@@ -47,7 +47,7 @@ class AbstractContainer(ABC):
         """The rows `start` to `stop` of a dataset as stored; raises ValueError where they cannot be read."""
 
     def contents(self, group: str = "") -> str:
-        """What is there, in words for messages: the datasets of `group`, or the groups of the file."""
+        """The datasets of `group`, or the groups of the file, in words for messages."""
         found = self.datasets(group) if group else ()
         if found:
             unread = f"; not read: {', '.join(self.unread)}" if self.unread else ""

@@ -132,7 +132,7 @@ def expected_sizes(label: str, header: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the rows of one type's dataset start in the file, their number, columns and the numbers' type."""
+    """The rows of one type's dataset: where they start in the file, their number, columns and the numbers' type."""
 
     offset: int
     rows: int

@@ -194,7 +194,7 @@ class FamilySettings(AbstractSettings):
 
 
 class HeaderSettings(AbstractSettings):
-    """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there.
+    """Places of what holds for all particles: attributes as Group/Name, the first that is there.
 
     A number in place of a name is that number, for files without a header.
     """
@@ -280,7 +280,7 @@ class RecogniseSettings(AbstractSettings):
 
 
 class RecognisedBy(AbstractSettings):
-    """What of a field map tells its files from others; its keys are those of `FieldMap`."""
+    """The keys of a field map that tell its files from others."""
 
     container: Kinds = ("hdf5",)
     recognise: tuple[RecogniseSettings, ...] = ()
@@ -356,7 +356,7 @@ def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
 
 
 def load_recognised_by(name: str) -> "RecognisedBy | FieldMap":
-    """The same of a packaged field map by what tells its files alone, in a third of the time; of others all."""
+    """A packaged field map by what tells its files alone, in a third of the time; of others all."""
     if name not in resource_names(FIELD_MAPS):
         return load_field_map(name)
     section = read_section(resource(FIELD_MAPS, name))

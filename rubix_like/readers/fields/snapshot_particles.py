@@ -103,17 +103,17 @@ class Snapshot:
         return self.epoch.time * self._star_factor("birth_time")
 
     def quantities(self, family: Family, group: str) -> tuple[str, ...]:
-        """What `group` has, the mass of the Header's MassTable included."""
+        """The quantities that `group` has, the mass of the Header's MassTable included."""
         found = tuple(self.places(family, group))
         return found if "mass" in found or not self.table_mass(family, group) else (*found, "mass")
 
     def field_name(self, family: Family, quantity: str, group: str) -> str:
-        """Where a quantity would be: `group/dataset`."""
+        """The place where a quantity would be: `group/dataset`."""
         field = self.field_map.family(family).fields.get(quantity)
         return f"{group}/{' or '.join(field.names) if field else quantity}"
 
     def others(self, family: Family) -> str:
-        """What the particles are that the field map leaves out, and by which rule."""
+        """The particles that the field map leaves out, and by which rule, in words."""
         keep = self.field_map.family(family).keep
         return f"{keep.others} ({keep.dataset} <= {keep.above:g})" if keep else "particles"
 

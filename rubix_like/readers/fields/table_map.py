@@ -115,7 +115,7 @@ def table_field_map(container: AbstractContainer, kind: str, stars: TableSetting
 
 
 def assumed_units(field_map: FieldMap) -> tuple[str, ...]:
-    """What was assumed of a table's columns, as sentences for the summary."""
+    """Assumptions on a table's columns, as sentences for the summary."""
     if field_map.name != TABLE:
         return ()
     families = {"stars": field_map.stars, "gas": field_map.gas}

@@ -1,1 +1,1 @@
-"""What a file holds and how it would be read, for people who want to know before (or why not)."""
+"""Reports on files: what they hold, and how they would be read, or why not."""

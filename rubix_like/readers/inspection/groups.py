@@ -25,7 +25,7 @@ MEDIAN_ROWS: int = 1 << 21
 
 @dataclass(frozen=True)
 class Range:
-    """Of the finite values of the rows that count: `smallest`, `median`, `largest` and their sum (None without any).
+    """Statistics of the finite values of the rows that count: `smallest`, `median`, `largest`, sum (None without any).
 
     `n_values` is their number, `n_positive` are above 0; `n_nan` and `n_infinite` count in all rows, `n_below` (`low`)
     and `n_above` (`high`) in those that count.

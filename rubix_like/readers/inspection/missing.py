@@ -139,7 +139,7 @@ class Consequence:
 
 
 def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
-    """What a group of stars lacks."""
+    """The consequences of what a group of stars lacks."""
     there = snapshot.quantities("stars", group)
     found = list(required(snapshot, "stars", group))
     if "velocity" not in there:
@@ -193,7 +193,7 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
 
 
 def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
-    """What a group lacks of that without which its stars are refused, and its gas left out."""
+    """The consequences of lacking what stars and gas need: stars are refused, gas is left out."""
     there = snapshot.quantities(family, group)
     lacking = [name for name in REQUIRED[family] if name not in there]
     if not lacking:

@@ -40,7 +40,7 @@ from rubix_like.runtime.words import counted
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file holds: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
+    """Contents of a file: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
 
     `groups` are of all rows; `selection` says how many of them are selected, where the section selects any. `notes` are
     on numbers that no galaxy has, in what is selected.

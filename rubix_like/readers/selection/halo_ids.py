@@ -141,7 +141,7 @@ def _position(catalogue: AbstractContainer, group: str, number: int) -> Float[nd
 
 
 def find_entry(selection: SnapshotReader, snapshot: Snapshot) -> CatalogueEntry | None:
-    """What the catalogue says of the selected halo or subhalo, None without a catalogue.
+    """The catalogue's entry of the selected halo or subhalo, None without a catalogue.
 
     Raises ValueError where it is of another time, has no such number, or the halo or subhalo has no stars.
     """

@@ -187,7 +187,7 @@ def _candidates(snapshot: Snapshot, family: Family, entry: CatalogueEntry | None
 
 
 def _nothing_in(snapshot: Snapshot, region: Region, rows: RowRanges, team: AbstractProcessGroup) -> str:
-    def nearest_of_own() -> tuple[float, list[float]]:
+    def nearest_of_share() -> tuple[float, list[float]]:
         nearest, place = np.inf, np.zeros(3)
         for start, stop, piece in rows.part(*team.share(rows.count)).pieces():
             position = snapshot.read("stars", start, stop, ("position",))["position"][piece.mask(start, stop)]
@@ -196,7 +196,7 @@ def _nothing_in(snapshot: Snapshot, region: Region, rows: RowRanges, team: Abstr
                 nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
         return nearest, place.tolist()
 
-    nearest, place = min(team.exchange(nearest_of_own))
+    nearest, place = min(team.exchange(nearest_of_share))
     return (
         f"galaxy.{region.key}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' lies in it; "
         f"the nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "

@@ -80,7 +80,7 @@ class ArrayFileLayout:
             temporary.write_bytes(image)
 
     def read(self, path: Path, make: Callable[[dict[str, Any], dict[str, Any]], Made]) -> Made:
-        """What `make` makes of the attributes (`texts` as str, `numbers` as float) and the arrays of a file.
+        """The contents that `make` makes of the attributes (`texts` as str, `numbers` as float) and arrays of a file.
 
         The file is one that `write` wrote. Raises FileNotFoundError without a file and ValueError when it is not HDF5,
         not in this layout, of a newer version, lacks something, states another unit or is damaged.
@@ -107,14 +107,15 @@ class ArrayFileLayout:
                     if (name in self.arrays or any(fnmatch(name, pattern) for pattern in self.others))
                 }
                 header: dict[str, Any] = dict(file.attrs)
-            if _checksum(arrays) != header["sha256"]:
-                raise ValueError(self.damaged(path))
-            numbers = {name: float(header[name]) for name in self.numbers}
-            return make({name: str(header[name]) for name in self.texts} | numbers, arrays)  # no checksum holds these
+            attributes: dict[str, Any] = {name: str(header[name]) for name in self.texts}
+            attributes |= {name: float(header[name]) for name in self.numbers}  # no checksum holds these
         except ValueError:
             raise
         except UNREADABLE as error:
             raise ValueError(self.damaged(path)) from error
+        if _checksum(arrays) != header["sha256"]:
+            raise ValueError(self.damaged(path))
+        return make(attributes, arrays)
 
     def _is_other(self, path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
         """Whether a file is none of arrays, or holds others; a damaged one counts as what it was to be."""

@@ -46,8 +46,9 @@ def read_foreign(path: Path, formats: Registry, kind: type, what: str, page: str
     if not (path.is_file() or path.is_dir()):
         raise FileNotFoundError(f"{what.split(maxsplit=1)[1]}: no such file or folder: {path}")
     name = _recognise(path, formats, what, page)
+    read = formats.find(name).read
     try:
-        found = formats.find(name).read(path)
+        found = read(path)
     except ValueError as error:
         if path.name in str(error):
             raise
