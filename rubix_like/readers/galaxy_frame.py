@@ -79,7 +79,7 @@ def held_stars(table: Table) -> StoredStars:
 
 @dataclass(frozen=True)
 class GalaxyFrame:
-    """The origin and bulk velocity of a galaxy, in kpc and km/s of the simulation's box, and the periodic box's sides."""
+    """The origin of a galaxy, its bulk velocity (kpc, km/s in the simulation's box) and the periodic box's sides."""
 
     center: Vector
     velocity: Vector

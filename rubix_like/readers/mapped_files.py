@@ -116,7 +116,7 @@ def fits(field_map: RecognisedBy | FieldMap, container: AbstractContainer, kind:
 
 
 def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> tuple[str, ...]:
-    """The conditions by which a file is recognised, in words: the first way of the field map that holds; empty where none does."""
+    """The conditions by which a file is recognised, in words: the first way that holds; empty where none does."""
     if kind not in field_map.container:
         return ()
     way = next((way for way in field_map.recognise if _holds(way, container)), None)
