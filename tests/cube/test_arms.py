@@ -24,7 +24,7 @@ def arm(at, seed, **changes):
     """A cube of 3 x 5 spaxels in some bins of `GRID`, with noise."""
     rng, n = np.random.default_rng(seed), at.stop - at.start
     flux = rng.uniform(1, 2, (3, 5, n))
-    own = {
+    fields = {
         "flux": flux,
         "variance": rng.uniform(0.1, 3, flux.shape),
         "truth": flux + 0.1,
@@ -32,7 +32,7 @@ def arm(at, seed, **changes):
         "bins": GRID.part(at.start, at.stop),
         "lsf_fwhm": np.full(n, 2.0 + seed),
     }
-    return make_cube(n_wave=n, **own | changes)
+    return make_cube(n_wave=n, **fields | changes)
 
 
 def joined(*cubes):
@@ -49,7 +49,7 @@ def test_spectra_are_weighted_by_their_inverse_variance():
     cube = joined(blue, red)
     np.testing.assert_array_equal(cube.flux[..., :6], blue.flux[..., :6])
     np.testing.assert_array_equal(cube.flux[..., 9:], red.flux[..., 3:])
-    one, other = (1 / np.asarray(own.variance) for own in (blue, red))
+    one, other = (1 / np.asarray(cube.variance) for cube in (blue, red))
     one, other = one[..., 6:], other[..., :3]
     expected = (one * blue.flux[..., 6:] + other * red.flux[..., :3]) / (one + other)
     variance, bits = 1 / (one + other), np.zeros((3, 5, 14), int)
@@ -92,7 +92,7 @@ def test_spectra_of_fibres_are_joined_before_the_cube_is_made():
         images = {"flux": (matrix @ flux).reshape(shape), "variance": (matrix**2 @ fibres.variance).reshape(shape)}
         arms.append(dataclasses.replace(cube, truth=None, fibres=fibres, **images))
     cube = joined(*arms)
-    one, other = (np.asarray(own.fibres.variance) for own in arms)
+    one, other = (np.asarray(cube.fibres.variance) for cube in arms)
     weight = other[:, :3] / (one[:, 6:] + other[:, :3])
     mixed = weight * arms[0].fibres.flux[:, 6:] + (1 - weight) * arms[1].fibres.flux[:, :3]
     np.testing.assert_allclose(cube.fibres.flux[:, 6:9], mixed, rtol=1e-14)
@@ -152,11 +152,11 @@ def test_an_instrument_with_arms():
     """Each arm has its preset's detector and the instrument's field; a recorded section gives the same again."""
     settings = instrument_settings({"name": "sami", "fov": "10 arcsec"})
     assert instrument_settings(settings.model_dump()) == settings
-    for name, own in arms_of(rl.load_config(RUN)).items():
-        preset = rl.load_config(RUN | {"instrument": {"name": f"sami_{name}"}}).instrument
-        assert own.instrument.lsf == preset.lsf
-        assert (own.instrument.wavelength.step, own.instrument.fov) == (preset.wavelength.step, (2.0, 2.0))
-        assert (own.instrument.label, own.instrument.arms, own.instrument.join) == (f"sami_{name}", None, False)
+    for name, config in arms_of(rl.load_config(RUN)).items():
+        found, preset = config.instrument, instrument_settings({"name": f"sami_{name}"})
+        assert found.lsf == preset.lsf
+        assert (found.wavelength.step, found.fov) == (preset.wavelength.step, (2.0, 2.0))
+        assert (found.label, found.arms, found.join) == (f"sami_{name}", None, False)
     manga = instrument_settings({"name": "manga_arms"})
     whole = instrument_settings({"name": "manga"})
     assert (manga.wavelength, manga.lsf) == (whole.wavelength, whole.lsf)
@@ -220,42 +220,39 @@ def test_what_stands_beside_arms_is_for_those_without_their_own():
     arms = {"blue": ARMS["blue"] | {"lsf": {"fwhm": 2}}, "red": ARMS["red"]}
     changes = {"instrument": {"name": "muse", "arms": arms}, "instrument.lsf.fwhm": 3, "instrument.wavelength.step": 4}
     found = rl.load_config({"observation": {"redshift": 0.05}}, changes).instrument.arms
-    assert [own.lsf.fwhm for own in found.values()] == [(2,), (3,)]
-    assert [(own.wavelength.stop, own.wavelength.step) for own in found.values()] == [(5000, 4), (6560, 4)]
+    assert [arm.lsf.fwhm for arm in found.values()] == [(2,), (3,)]
+    assert [(arm.wavelength.stop, arm.wavelength.step) for arm in found.values()] == [(5000, 4), (6560, 4)]
     section = {"name": "muse", "lsf": None, "detector": None, "arms": ARMS}
-    assert all(own.lsf is None for own in instrument_settings(section).arms.values())
+    assert all(arm.lsf is None for arm in instrument_settings(section).arms.values())
 
 
 def test_overrides_of_an_arm_hold_for_records_too():
     """The same for a preset as for a configuration that records every arm; refused without the choice of an arm."""
     wide = {"fwhm": 9}
-    for name in ("sami", "manga_arms"):
-        preset = {"observation": {"redshift": 0.05}, "instrument": {"name": name}}
-        record = rl.load_config(preset)
-        for changes in (
-            {"instrument.arm": "red", "instrument.lsf": wide},
-            {"instrument.wavelength.stop": 7000, "instrument.arm": "red"},
-            {"instrument.arms.blue.lsf": wide},
-            {"instrument.arms.red.lsf": wide, "instrument.arm": "red"},
-            {"instrument.join": False},
-        ):
-            assert rl.load_config(record, changes) == rl.load_config(preset, changes)
-        own = rl.load_config(record, {"instrument.arm": "red", "instrument.lsf": wide}).instrument
-        assert (own.label, own.lsf.fwhm) == (f"{name}_red", (9.0,))
-        with pytest.raises(
-            ConfigError, match=r"override 'instrument\.lsf': expected .* instrument\.arms\.blue\.lsf, or"
-        ):
-            rl.load_config(record, {"instrument.lsf": wide})
-        with pytest.raises(ConfigError, match=r"instrument: arm: expected one of blue, red, got 'green'"):
-            rl.load_config(record, {"instrument.arm": "green"})
-        for source in (preset, record):
-            with pytest.raises(ConfigError, match=r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"):
-                rl.load_config(source, {"instrument.arms.redd.lsf": wide})
-        red = rl.load_config(record, {"instrument.arm": "red"})
-        assert rl.load_config(red, {"instrument.arm": "red"}) == red
-        for arm, shown in (("blue", "blue"), (None, "null")):
-            with pytest.raises(ConfigError, match=rf"records every value of '{name}, arm red', .* arm: {shown}}}"):
-                rl.load_config(red, {"instrument.arm": arm})
+    preset = {"observation": {"redshift": 0.05}, "instrument": {"name": "manga_arms"}}
+    record = rl.load_config(preset)
+    for changes in (
+        {"instrument.wavelength.stop": 7000, "instrument.arm": "red"},
+        {"instrument.arms.blue.lsf": wide},
+        {"instrument.arms.red.lsf": wide, "instrument.arm": "red"},
+        {"instrument.join": False},
+    ):
+        assert rl.load_config(record, changes) == rl.load_config(preset, changes)
+    found = rl.load_config(record, {"instrument.arm": "red", "instrument.lsf": wide}).instrument
+    assert (found.label, found.lsf.fwhm) == ("manga_arms_red", (9.0,))
+    red = rl.load_config(record, {"instrument.arm": "red"})
+    assert rl.load_config(red, {"instrument.arm": "red"}) == red
+    recorded = r"records every value of 'manga_arms, arm red', .* arm: "
+    for source, changes, message in (
+        (record, {"lsf": wide}, r"override 'instrument\.lsf': expected .* instrument\.arms\.blue\.lsf, or"),
+        (record, {"arm": "green"}, r"instrument: arm: expected one of blue, red, got 'green'"),
+        (preset, {"arms.redd.lsf": wide}, r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"),
+        (record, {"arms.redd.lsf": wide}, r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"),
+        (red, {"arm": "blue"}, recorded + "blue}"),
+        (red, {"arm": None}, recorded + "null}"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            rl.load_config(source, {f"instrument.{key}": value for key, value in changes.items()})
     muse = rl.load_config({"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}})
     with pytest.raises(ConfigError, match=r"records every value of 'muse', .*name: muse, arm: red"):
         rl.load_config(muse, {"instrument.arm": "red"})
@@ -300,9 +297,9 @@ def test_a_fit_takes_the_arm_that_saw_the_data():
 
 def test_a_catalogue_has_an_entry_for_each_arm(tmp_path):
     entries = read_entries(RUN, [{"name": "one", "galaxy.seed": 3}], folder=tmp_path)
-    assert [own.path.name for own in entries] == ["one_blue.fits", "one_red.fits"]
-    assert len({own.loading for own in entries}) == 1
-    assert len({own.config.noise.seed for own in entries}) == 2
+    assert [entry.path.name for entry in entries] == ["one_blue.fits", "one_red.fits"]
+    assert len({entry.loading for entry in entries}) == 1
+    assert len({entry.config.noise.seed for entry in entries}) == 2
     joins = RUN | {"instrument": {"name": "manga_arms"}}
     with pytest.raises(ConfigError, match=r"instrument\.join: expected false in a catalogue, got true"):
         read_entries(joins, [{"name": "one", "galaxy.seed": 3}], folder=tmp_path)
@@ -318,15 +315,15 @@ def test_each_arm_has_the_gaps_that_it_sees_and_errors_of_its_own():
     listed = read_entries(RUN | {"noise": None, "systematics": errors}, [{"name": "one", "galaxy.seed": 3}])
     assert [entry.config.systematics for entry in listed] == [blue, red]
     nowhere = arms_of(rl.load_config(RUN | {"systematics": {"gaps": [[8000, 8010]]}}))
-    assert all(own.systematics.gaps for own in nowhere.values())  # so that each arm refuses it
+    assert all(config.systematics.gaps for config in nowhere.values())  # so that each arm refuses it
 
 
 @pytest.mark.slow(12)
 def test_a_run_of_two_arms(tmp_path, monkeypatch):
     """A file of each arm with noise of its own, made from particles that are read once; the recorded run of an arm
     makes its cube again, bit for bit."""
-    own, read = run_module.open_source, []
-    monkeypatch.setattr(run_module, "open_source", lambda *arguments: read.append(1) or own(*arguments))
+    opened, read = run_module.open_source, []
+    monkeypatch.setattr(run_module, "open_source", lambda *arguments: read.append(1) or opened(*arguments))
     cube = rl.run(RUN, tmp_path / "cube.fits")
     blue, red = (rl.load_cube(tmp_path / f"cube_{name}.fits") for name in ("blue", "red"))
     assert len(read) == 1

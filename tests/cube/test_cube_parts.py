@@ -33,7 +33,6 @@ from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 N_Y, N_X, N_WAVE = 3, 5, 13
-FILES = [("default", "a.fits"), ("default", "a.fits.gz"), ("default", "a.h5"), ("manga", "a.fits"), ("hsim", "a.fits")]
 
 
 def whole_cube(dtype=np.float32, sampling="linear", **changes) -> Cube:
@@ -113,19 +112,27 @@ def small_blocks(monkeypatch):
 # ---------------------------------------------------------------- one process
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("build", [default_members, manga_members, hsim_members, scopesim_members])
+@pytest.mark.parametrize(
+    ("build", "dtype"),
+    [
+        (default_members, np.float32),
+        (default_members, np.float64),
+        (manga_members, np.float32),
+        (hsim_members, np.float64),
+        (scopesim_members, np.float32),
+    ],
+)
 def test_bytes_are_those_of_astropy(tmp_path, build, dtype, small_blocks):
     """The images put together whole, with their checksums, and written by astropy."""
     cube = whole_cube(dtype)
     layout = build.__name__.removesuffix("_members")
-    ours = cube.write(tmp_path / "ours.fits", layout)
+    path = cube.write(tmp_path / "cube.fits", layout)
     assert len(list(in_parts(cube).blocks())) > 2
     hdus = fits.HDUList()
     for member in build(in_parts(cube)):
         if isinstance(member, VoxelImage):
             blocks = [(block.bins.start, member.values(block)) for block in in_parts(cube).blocks()]
-            values = np.concatenate([values for _, values in sorted(blocks, key=lambda own: own[0])], axis=2)
+            values = np.concatenate([values for _, values in sorted(blocks, key=lambda block: block[0])], axis=2)
             assert values.shape == cube.flux.shape
             member.hdu.data = np.ascontiguousarray(values.astype(member.dtype).transpose(2, 0, 1))
             hdus.append(member.hdu)
@@ -135,12 +142,23 @@ def test_bytes_are_those_of_astropy(tmp_path, build, dtype, small_blocks):
     for hdu in hdus:
         hdu.add_checksum(when="FITS standard 4.0, appendix J")
     hdus.writeto(tmp_path / "astropy.fits")
-    assert content(ours) == content(tmp_path / "astropy.fits")
-    assert ours.stat().st_size == plan_file(build(in_parts(cube))).size
+    assert content(path) == content(tmp_path / "astropy.fits")
+    assert path.stat().st_size == plan_file(build(in_parts(cube))).size
 
 
-@pytest.mark.parametrize("n_values", [1, 7, 40, 10**6])
-@pytest.mark.parametrize(("layout", "name"), FILES)
+@pytest.mark.parametrize(
+    ("layout", "name", "n_values"),
+    [
+        ("default", "a.fits", 1),
+        ("default", "a.fits", 7),
+        ("default", "a.fits", 10**6),
+        ("default", "a.fits.gz", 40),
+        ("default", "a.h5", 1),
+        ("default", "a.h5", 40),
+        ("manga", "a.fits", 7),
+        ("hsim", "a.fits", 40),
+    ],
+)
 def test_parts_and_blocks_of_any_size_make_the_same_file(tmp_path, monkeypatch, layout, name, n_values):
     """Parts out of order, of odd sizes, with padding; blocks of one row up to all."""
     cube = whole_cube(np.float64)
@@ -182,16 +200,15 @@ def test_what_is_cut_out_on_a_device():
 
 
 @pytest.mark.parametrize(
-    ("ranges", "words"),
+    ("name", "ranges", "words"),
     [
-        ([(0, 5), (6, 13)], "starts with bin 5, got one that starts with 6"),
-        ([(0, 6), (5, 13)], "starts with bin 6, got one that starts with 5"),
-        ([(0, 12)], r"up to bin 13 \(exclusive\), got them up to 12"),
-        ([], r"up to bin 13 \(exclusive\), got them up to 0"),
+        ("a.fits", [(0, 5), (6, 13)], "starts with bin 5, got one that starts with 6"),
+        ("a.fits.gz", [(0, 6), (5, 13)], "starts with bin 6, got one that starts with 5"),
+        ("a.h5", [(0, 12)], r"up to bin 13 \(exclusive\), got them up to 12"),
+        ("a.fits", [], r"up to bin 13 \(exclusive\), got them up to 0"),
     ],
 )
-@pytest.mark.parametrize("name", ["a.fits", "a.fits.gz", "a.h5"])
-def test_parts_that_are_not_the_whole_cube(tmp_path, ranges, words, name):
+def test_parts_that_are_not_the_whole_cube(tmp_path, name, ranges, words):
     (tmp_path / name).write_text("old")
     with pytest.raises(ValueError, match=words):
         write_cube(cut(whole_cube(), ranges), tmp_path / name, overwrite=True)
@@ -251,25 +268,25 @@ def test_where_one_of_a_team_cannot_write_nothing_is_left(tmp_path):
     path.write_text("old")
 
     def elsewhere(team):
+        parts = cut(cube, [(4 * team.number, 4 * team.number + 4)])
         folder = tmp_path / "none" if team.number == 2 else tmp_path
-        return write_cube(
-            cut(cube, [(4 * team.number, 4 * team.number + 4)]), folder / "a.fits", team=team, overwrite=True
-        )
+        return write_cube(parts, folder / "a.fits", team=team, overwrite=True)
+
+    def of_two(*ranges):
+        """What becomes of two processes with these bins."""
+        parts = [cut(cube, [bins]) for bins in ranges]
+        return run_team(2, lambda team: write_cube(parts[team.number], path, team=team, overwrite=True))
 
     failed = run_team(4, elsewhere)
     assert isinstance(failed[2], OSError)
     assert re.match(r"cannot write .*none/a\.fits: the folder .* does not exist; create it", str(failed[2]))
     assert [str(error) for number, error in enumerate(failed) if number != 2] == [f"process 2 failed: {failed[2]}"] * 3
-    incomplete = run_team(
-        2, lambda team: write_cube(cut(cube, [(0, 5), (7, 9)][team.number :][:1]), path, team=team, overwrite=True)
-    )
+    incomplete = of_two((0, 5), (7, 9))
     assert ["starts with bin 5, got one that starts with 7" in str(error) for error in incomplete] == [True, True]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        full = run_team(
-            2, lambda team: write_cube(cut(cube, [(0, 5), (5, 13)][team.number :][:1]), path, team=team, overwrite=True)
-        )
+        full = of_two((0, 5), (5, 13))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert re.match(r"cannot write .*a\.fits: .* is full .*free some space", str(full[0]))
@@ -302,15 +319,14 @@ def test_the_room_of_a_file_is_set_apart_before_a_voxel_is_written(tmp_path):
     assert team.taken[0] >= plan.size > 1e6
 
 
-@pytest.mark.parametrize("name", ["cube.fits.gz", "cube.h5"])
-def test_what_a_team_cannot_write(tmp_path, name):
-    refused = run_team(2, lambda team: write_cube(whole_cube(), tmp_path / name, team=team))
-    for error in refused:
-        assert isinstance(error, ConfigError)
-        assert "ends in .fits where 2 processes write one file" in str(error)
-        assert "write 'cube.fits' and convert it afterwards, or run in one process" in str(error)
+def test_what_a_team_cannot_write(tmp_path):
+    for name in ("cube.fits.gz", "cube.h5"):
+        for error in run_team(2, lambda team, name=name: write_cube(whole_cube(), tmp_path / name, team=team)):
+            assert isinstance(error, ConfigError)
+            assert "ends in .fits where 2 processes write one file" in str(error)
+            assert "write 'cube.fits' and convert it afterwards, or run in one process" in str(error)
+        check_several(tmp_path / name, 1)
     assert os.listdir(tmp_path) == []
-    check_several(tmp_path / name, 1)
 
 
 # ---------------------------------------------------------------- what is said of a cube
@@ -346,11 +362,10 @@ import resource, sys
 from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
-from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.cube import Cube, Meta
-from rubix_like.cube.files.cube_files import writing_bytes
-from rubix_like.cube.footprint import Footprint
+from rubix_like import Cube
 from rubix_like.cube.cube_parts import sums_of
+from rubix_like.cube.files.cube_files import writing_bytes
+from rubix_like.extend import Footprint, WavelengthBins
 
 shape = (300, 300, 300)
 values = jnp.ones(shape, jnp.float32)

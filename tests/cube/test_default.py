@@ -15,7 +15,6 @@ from astropy.wcs import WCS
 from small import full_cube, make_cube
 
 from rubix_like import ConfigError, Counters, Cube, load_config, load_cube, read_observed
-from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.footprint import header_of
 from rubix_like.cube.meta import join_rows, split_rows
 from rubix_like.extend import write_cube
@@ -36,10 +35,16 @@ def assert_same(one: Cube, other: Cube) -> None:
         assert getattr(other, name) == getattr(one, name)
 
 
-@pytest.mark.parametrize("sampling", ["linear", "log"])
-@pytest.mark.parametrize("medium", ["air", "vacuum"])
-@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
-def test_round_trip(tmp_path, sampling, medium, name):
+@pytest.mark.parametrize(
+    ("name", "sampling", "medium"),
+    [
+        ("cube.fits", "linear", "air"),
+        ("cube.fits", "log", "vacuum"),
+        ("cube.fits.gz", "log", "air"),
+        ("cube.fits.gz", "linear", "vacuum"),
+    ],
+)
+def test_round_trip(tmp_path, name, sampling, medium):
     cube = full_cube(sampling, medium=medium)
     path = cube.write(tmp_path / name)
     assert path == tmp_path / name
@@ -101,10 +106,8 @@ def test_layout_without_noise_or_flags(tmp_path, changes, names):
     with fits.open(path) as hdus:
         assert [hdu.name for hdu in hdus] == ["PRIMARY", *names]
         for card, name in (("ERRDATA", "STAT"), ("QUALDATA", "DQ")):
-            found = {
-                hdu.header.get(card) for hdu in hdus if hdu.is_image and hdu.name not in ("PRIMARY", "STAT", "VAR")
-            }
-            assert found <= {None, name}
+            images = [hdu for hdu in hdus if hdu.is_image and hdu.name not in ("PRIMARY", "STAT", "VAR")]
+            assert {hdu.header.get(card) for hdu in images} <= {None, name}
             assert (hdus["DATA"].header.get(card) == name) == (name in names)
 
 
@@ -118,7 +121,7 @@ def test_the_mask_takes_the_smallest_integers(tmp_path, bit, dtype):
 
 def test_sizes_against_four_bytes_of_mask_per_voxel(tmp_path):
     """Of the old layout: flux and mask in 4 bytes each, with noise two variances more, of which one is a copy."""
-    shape = (60, 60, 300)
+    shape = (60, 60, 100)
     n_voxel, random = np.prod(shape), np.random.default_rng(0)
     fields = {"flux": random.normal(size=shape).astype(np.float32)}
     flags = random.integers(0, 16, shape).astype(np.int32)
@@ -221,12 +224,12 @@ def test_primary_cards(tmp_path):
     assert len(header["DATE"]) == 19
 
 
-@pytest.mark.parametrize("value", [*("x" * n for n in (1, 30, 50, 60, 66, 68, 200)), "'" * 40, -1 / 3, 10**18])
-def test_cards_have_room_for_any_value(value):
-    header = header_of([("KEYWORD", value, 70 * "c")])
-    again = fits.Header.fromstring(header.tostring())
-    assert again["KEYWORD"] == value
-    assert set(again.comments["KEYWORD"]) <= {"c"}
+def test_cards_have_room_for_any_value():
+    for value in (*("x" * n for n in (1, 30, 50, 60, 66, 68, 200)), "'" * 40, -1 / 3, 10**18):
+        header = header_of([("KEYWORD", value, 70 * "c")])
+        again = fits.Header.fromstring(header.tostring())
+        assert again["KEYWORD"] == value
+        assert set(again.comments["KEYWORD"]) <= {"c"}
 
 
 def test_config_table_is_readable(tmp_path):
@@ -238,13 +241,11 @@ def test_config_table_is_readable(tmp_path):
     assert lsf["FWHM"].unit == units.AA
 
 
-WORDS = ["1", "true", "NaN", "", " x", "x ", "[1]", "{}", "a\nb", "\n", "1\n2", '"', "tab\t", "é"]
-
-
-@pytest.mark.parametrize("value", [*WORDS, 1, 1.0, 0.1, True, None])
-def test_rows_come_back_with_their_types(value):
-    (again,) = join_rows(split_rows({"key": value})).values()
-    assert (again, type(again)) == (value, type(value))
+def test_rows_come_back_with_their_types():
+    words = ["1", "true", "NaN", "", " x", "x ", "[1]", "{}", "a\nb", "\n", "1\n2", '"', "tab\t", "é"]
+    for value in (*words, 1, 1.0, 0.1, True, None):
+        (again,) = join_rows(split_rows({"key": value})).values()
+        assert (again, type(again)) == (value, type(value))
 
 
 def test_float64_flux_is_written_as_float32(tmp_path):
@@ -252,11 +253,6 @@ def test_float64_flux_is_written_as_float32(tmp_path):
     again = Cube.read(cube.write(tmp_path / "cube.fits"))
     assert again.flux.dtype == np.float32
     np.testing.assert_array_equal(again.flux, np.float32(1 / 3))
-
-
-def test_file_size_is_an_upper_bound_of_the_right_order(tmp_path):
-    size = full_cube().write(tmp_path / "cube.fits").stat().st_size
-    assert size < file_size(find_format(Path("cube.fits"), "default"), (3, 5, 4), noise=True)
 
 
 def test_reading_what_is_not_ours(tmp_path):
@@ -271,25 +267,22 @@ def test_reading_what_is_not_ours(tmp_path):
         load_cube(tmp_path / "other.fits")
 
 
-@pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
-def test_reading_a_truncated_file(tmp_path, keep, name):
+def test_reading_a_truncated_file(tmp_path, name):
     path = full_cube().write(tmp_path / name)
     content = path.read_bytes()
-    path.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
-        load_cube(path)
+    for keep in (0.3, 0.6, 0.9):
+        path.write_bytes(content[: int(keep * len(content))])
+        with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
+            load_cube(path)
 
 
-def test_unknown_suffix(tmp_path):
+def test_names_that_cannot_be_written(tmp_path):
     with pytest.raises(ConfigError, match=r"cube\.txt.*cube\.fits'"):
         write_cube(full_cube(), tmp_path / "cube.txt")
     with pytest.raises(ConfigError, match=r"unknown layout 'mangaa'; did you mean 'manga'"):
-        find_format(tmp_path / "cube.fits", "mangaa")
+        full_cube().write(tmp_path / "cube.fits", "mangaa")
     assert os.listdir(tmp_path) == []
-
-
-def test_missing_folder(tmp_path):
     with pytest.raises(OSError, match="does not exist; create it"):
         write_cube(full_cube(), tmp_path / "none" / "cube.fits")
 

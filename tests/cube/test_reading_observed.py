@@ -34,9 +34,10 @@ def plain(path: Path, cards=None, **options) -> ObservedCube:
 # ---------------------------------------------------------------- our own
 
 
-@pytest.mark.parametrize("sampling", ["linear", "log"])
-@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz", "cube.h5"])
-def test_cubes_of_ours_come_back(tmp_path, sampling, name):
+@pytest.mark.parametrize(
+    ("name", "sampling"), [("cube.fits", "linear"), ("cube.fits.gz", "log"), ("cube.h5", "linear")]
+)
+def test_cubes_of_ours_come_back(tmp_path, name, sampling):
     cube = full_cube(sampling)
     observed = read_observed(cube.write(tmp_path / name))
     np.testing.assert_array_equal(observed.flux, np.asarray(cube.flux, np.float32))
@@ -48,11 +49,12 @@ def test_cubes_of_ours_come_back(tmp_path, sampling, name):
     assert (observed.sampling, observed.medium, observed.pixel_scale) == (sampling, "air", 0.2)
     assert (observed.ra, observed.dec, observed.field_angle) == (150.0, 40.0, 0.0)
     assert "outside the aperture" in observed.notes[0]
+    with pytest.raises(ValueError, match="leave them out"):
+        read_observed(tmp_path / name, medium="air")
 
 
-@pytest.mark.parametrize("sampling", ["linear", "log"])
-def test_the_manga_layout_comes_back(tmp_path, sampling):
-    cube = full_cube(sampling, medium="vacuum")
+def test_the_manga_layout_comes_back(tmp_path):
+    cube = full_cube("log", medium="vacuum")
     cube = dataclasses.replace(cube, meta=cube.meta.replace(field_angle=30.0))
     observed = read_observed(cube.write(tmp_path / "cube.fits", "manga"))
     direct = observed_from(cube)
@@ -61,7 +63,7 @@ def test_the_manga_layout_comes_back(tmp_path, sampling):
     np.testing.assert_allclose(observed.variance[direct.used], direct.variance[direct.used], rtol=1e-6)
     np.testing.assert_allclose(observed.wavelength, direct.wavelength, rtol=1e-13)
     np.testing.assert_allclose(observed.wave_edges, direct.wave_edges, rtol=1e-13)
-    assert (observed.sampling, observed.medium) == (sampling, "vacuum")
+    assert (observed.sampling, observed.medium) == ("log", "vacuum")
     np.testing.assert_allclose(
         [observed.pixel_scale, observed.ra, observed.dec, observed.field_angle], [0.2, 150, 40, 30], rtol=1e-12
     )
@@ -77,19 +79,13 @@ def test_the_hsim_layout_comes_back(tmp_path):
     assert "there is no variance" in observed.notes
 
 
-def test_options_are_refused_where_the_file_says_it_all(tmp_path):
-    with pytest.raises(ValueError, match="leave them out"):
-        read_observed(full_cube().write(tmp_path / "cube.fits"), medium="air")
-
-
 # ---------------------------------------------------------------- MUSE
 
 
-@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
-def test_muse(tmp_path, name):
+def test_muse(tmp_path):
     flux, variance, mask = FLUX.copy(), np.full_like(FLUX, 4.0), np.zeros(FLUX.shape, np.int32)
     flux[0, 0, 0], variance[1, 0, 0], variance[2, 0, 0], mask[3, 1, 2] = np.nan, np.inf, 0, 1 << 30
-    observed = read_observed(write_fits(tmp_path / name, *muse_hdus(flux, variance, mask)))
+    observed = read_observed(write_fits(tmp_path / "cube.fits", *muse_hdus(flux, variance, mask)))
     assert observed.shape == (N_Y, N_X, N_WAVE)
     assert observed.flux[1, 2, 4] == FLUX[4, 1, 2]
     np.testing.assert_array_equal(observed.variance[1], 4.0)
@@ -172,15 +168,11 @@ def test_cubes_of_mangas_analysis_have_other_bits(tmp_path):
 
 def test_manga_lincube_without_ctype(tmp_path):
     wavelength = 3622.0 + np.arange(N_WAVE)
-    observed = read_observed(
-        write_fits(tmp_path / "cube.fits", *manga_hdus(wavelength=wavelength, CTYPE3=None, CD3_3=1.0))
-    )
+    hdus = manga_hdus(wavelength=wavelength, CTYPE3=None, CD3_3=1.0)
+    observed = read_observed(write_fits(tmp_path / "cube.fits", *hdus))
     np.testing.assert_allclose(observed.wavelength, wavelength, rtol=1e-14)
     assert (observed.sampling, observed.medium) == ("linear", "vacuum")
-    assert (
-        observed.notes[0] == "wavelengths in vacuum, as MaNGA has them (Law et al. 2016, AJ 152, 83; bits as in the "
-        "survey's analysis: Westfall et al. 2019, AJ 158, 231)"
-    )
+    assert observed.notes[0].startswith("wavelengths in vacuum, as MaNGA has them (Law et al. 2016, AJ 152, 83; bits")
     assert "up to 0.404 bins off" in observed.notes[1]
 
 
@@ -202,14 +194,9 @@ def test_sami(tmp_path):
     header |= {"CDELT1": -0.5 / 3600, "CDELT2": 0.5 / 3600, "CDELT3": 1.05, "CUNIT3": "Angstrom"}
     header |= {"BUNIT": "10**(-16) erg /s /cm**2 /angstrom /pixel", "INSTRUME": "AAOMEGA-SAMI", "NAME": "36894"}
     covariance = np.zeros((2, 5, 5, N_Y, N_X), np.float32)
-    path = write_fits(
-        tmp_path / "cube.fits",
-        image(FLUX, header),
-        image(np.full_like(FLUX, 9.0), {}, "VARIANCE"),
-        image(FLUX, {}, "WEIGHT"),
-        image(covariance, {}, "COVAR"),
-    )
-    observed = read_observed(path)
+    parts = {"VARIANCE": np.full_like(FLUX, 9.0), "WEIGHT": FLUX, "COVAR": covariance}
+    others = (image(values, {}, name) for name, values in parts.items())
+    observed = read_observed(write_fits(tmp_path / "cube.fits", image(FLUX, header), *others))
     np.testing.assert_allclose(observed.flux, 1e4 * ours(FLUX), rtol=1e-14)
     np.testing.assert_allclose(observed.variance, 9e8, rtol=1e-14)
     np.testing.assert_allclose(observed.wavelength, 4700 + 1.05 * np.arange(-2, 3), rtol=1e-14)
@@ -223,15 +210,9 @@ def test_califa(tmp_path):
     header |= {f"CD{i}_{j}": None for i in (1, 2) for j in (1, 2)} | {"CDELT1": -1 / 3600, "CDELT2": 1 / 3600}
     bad = np.zeros(FLUX.shape, np.uint8)
     bad[0, 0, 0] = 1
-    path = write_fits(
-        tmp_path / "cube.fits.gz",
-        image(FLUX, header),
-        image(np.full_like(FLUX, 3.0), {}, "ERROR"),
-        image(np.ones_like(FLUX), {}, "ERRWEIGHT"),
-        image(bad, {}, "BADPIX"),
-        image(bad, {}, "FIBCOVER"),
-    )
-    observed = read_observed(path)
+    parts = {"ERROR": np.full_like(FLUX, 3.0), "ERRWEIGHT": np.ones_like(FLUX), "BADPIX": bad, "FIBCOVER": bad}
+    others = (image(values, {}, name) for name, values in parts.items())
+    observed = read_observed(write_fits(tmp_path / "cube.fits.gz", image(FLUX, header), *others))
     np.testing.assert_allclose(observed.flux, 1e4 * ours(FLUX), rtol=1e-14)
     np.testing.assert_allclose(observed.variance, 9e8, rtol=1e-14)
     assert np.argwhere(~observed.used).tolist() == [[0, 0, 0]]
@@ -277,30 +258,48 @@ def test_jwst(tmp_path):
 # ---------------------------------------------------------------- units
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1E-17 erg/s/cm^2/Ang/spaxel", 1e-17),
-        ("10**(-20)*erg/s/cm**2/Angstrom", 1e-20),
-        ("10**-20 erg s-1 cm-2 Angstrom-1", 1e-20),
-        ("10**(-16) erg /s /cm**2 /angstrom /pixel", 1e-16),
-        ("10^(-16) erg/s/cm^2/A", 1e-16),
-        ("10-16 erg/s/cm2/AA", 1e-16),
-        ("1e-16 ergs/cm^2/s/\u00c5", 1e-16),
-        ("ERG/S/CM**2/ANGSTROM", 1.0),
-        ("FLAM16", 1e-16),
-        ("W/m2/um", 0.1),
-        ("erg/s/cm2/AA/arcsec2", 0.04),
-        ("FLAM18/arcsec2", 0.04e-18),
-    ],
-)
-def test_units_of_flux(text, value):
-    """In erg/s/cm2/Angstrom per spaxel of 0.2 arcsec."""
-    bins = WavelengthBins(5000.0, 1.25, 3, "linear", "air")
-    np.testing.assert_allclose(1e-20 * flux_factor(parse_unit(text), bins, 0.2), value, rtol=1e-12)
+FLUX_UNITS = {
+    "1E-17 erg/s/cm^2/Ang/spaxel": 1e-17,
+    "10**(-20)*erg/s/cm**2/Angstrom": 1e-20,
+    "10**-20 erg s-1 cm-2 Angstrom-1": 1e-20,
+    "10**(-16) erg /s /cm**2 /angstrom /pixel": 1e-16,
+    "10^(-16) erg/s/cm^2/A": 1e-16,
+    "10-16 erg/s/cm2/AA": 1e-16,
+    "1e-16 ergs/cm^2/s/\u00c5": 1e-16,
+    "ERG/S/CM**2/ANGSTROM": 1.0,
+    "FLAM16": 1e-16,
+    "W/m2/um": 0.1,
+    "erg/s/cm2/AA/arcsec2": 0.04,
+    "FLAM18/arcsec2": 0.04e-18,
+    "x10^-16 erg/s/cm2/A": 1e-16,
+    "E-16 erg/s/cm2/A": 1e-16,
+    "10(-16) erg/s/cm2/A": 1e-16,
+    "1.0E-16 erg/s/cm2/A": 1e-16,
+    "10^{-16} erg s^{-1} cm^{-2} A^{-1}": 1e-16,
+    r"$10^{-16}\,\mathrm{erg}\,\mathrm{s}^{-1}\,\mathrm{cm}^{-2}\,\AA^{-1}$": 1e-16,
+    "1E-16 ERGS/SEC/CM**2/ANGSTROMS": 1e-16,
+    "1e-16 flam": 1e-16,
+    "erg.s**(-1).cm**(-2).angstrom**(-1)": 1.0,
+}
+"""In erg/s/cm2/Angstrom per spaxel of 0.2 arcsec."""
+
+PER_HERTZ = {"JY/PIXEL": "Jy", "MICROJANSKY": "uJy", "mJy": "mJy", "MJY": "MJy"}
+IN_ANGSTROM = dict.fromkeys(("Micron", "MICRON", "microns", "UM", "um", "micrometre"), 1e4)
+IN_ANGSTROM |= dict.fromkeys(("nanometers", "NM", "nm"), 10.0) | {"M": 1e10}
+IN_ANGSTROM |= dict.fromkeys(("ANGSTROM", "Angstroms", "A"), 1.0)
 
 
-def test_squares_of_units():
+def test_units_of_flux_and_wavelength():
+    """Fluxes per Hz by astropy's `spectral_density`."""
+    bins = WavelengthBins(5000.0, 1.25, 3, "linear", "vacuum")
+    for text, value in FLUX_UNITS.items():
+        np.testing.assert_allclose(1e-20 * flux_factor(parse_unit(text), bins, 0.2), value, rtol=1e-12, err_msg=text)
+    density = units.spectral_density(bins.wavelength * units.AA)
+    for text, name in PER_HERTZ.items():
+        expected = units.Unit(name).to("1e-20 erg / (s cm2 Angstrom)", equivalencies=density)
+        np.testing.assert_allclose(flux_factor(parse_unit(text), bins, 0.2), expected, rtol=1e-9, err_msg=text)
+    for text, value in IN_ANGSTROM.items():
+        assert parse_unit(text).to(units.AA) == pytest.approx(value, rel=1e-13), text
     square = parse_unit("1e-20 erg/s/cm2/Angstrom") ** 2
     for text in ("(10**(-20)*erg/s/cm**2/Angstrom)**2", "10**-40 erg2 s-2 cm-4 Angstrom-2"):
         np.testing.assert_allclose(parse_unit(text).to(square), 1, rtol=1e-12)
@@ -440,8 +439,9 @@ def test_the_medium_is_by_ctype_by_option_or_by_instrument(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::astropy.wcs.FITSFixedWarning")
-@pytest.mark.parametrize("angle", [0.0, 30.0, -120.0])
-@pytest.mark.parametrize("mirrored", ["", "x", "y"])
+@pytest.mark.parametrize(
+    ("angle", "mirrored"), [(0.0, ""), (30.0, ""), (-120.0, ""), (30.0, "x"), (-120.0, "x"), (0.0, "y"), (-120.0, "y")]
+)
 def test_a_turned_and_mirrored_field_comes_out_right(tmp_path, angle, mirrored):
     """Every spaxel keeps its place on the sky, by astropy's WCS of the file and of a header of ours."""
     cosine, sine = STEP * math.cos(math.radians(angle)), STEP * math.sin(math.radians(angle))
@@ -473,7 +473,7 @@ def test_the_old_card_of_rotation(tmp_path):
     assert abs(expected) > 20
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 1, 3), (2, 3, 1)])
+@pytest.mark.parametrize("order", [(3, 1, 2), (2, 1, 3), (2, 3, 1)])
 def test_any_order_of_axes(tmp_path, order):
     """`order`: the axis of the file (1 the fastest) that is x, y, wavelength."""
     cards = {"BUNIT": MUSE["BUNIT"]}
@@ -549,17 +549,13 @@ def test_options_repair_what_headers_do_not_say(tmp_path):
     np.testing.assert_allclose(observed.flux, 10 * ours(FLUX), rtol=1e-12)
     changed = plain(tmp_path / "b.fits", {"FSCALE": 1e-20}, units="1e-19 erg/s/cm2/Angstrom")
     assert changed.notes[0].startswith("fluxes in '1e-19 erg/s/cm2/Angstrom' as given; the header says '10**(-20)")
-    with pytest.raises(ValueError, match="got units='quux'"):
-        plain(tmp_path / "c.fits", units="quux")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"medium": "water"}, "medium: expected 'air' or 'vacuum'"), ({"pixel_scale": -1.0}, "pixel_scale: expected a")],
-)
-def test_options_that_are_refused(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        plain(tmp_path / "cube.fits", **options)
+    for options, message in (
+        ({"units": "quux"}, "got units='quux'"),
+        ({"medium": "water"}, "medium: expected 'air' or 'vacuum'"),
+        ({"pixel_scale": -1.0}, "pixel_scale: expected a"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_observed(tmp_path / "b.fits", **options)
 
 
 @pytest.mark.parametrize(
@@ -599,22 +595,15 @@ def test_files_that_are_no_cubes(tmp_path):
         read_observed(path)
 
 
-@pytest.mark.parametrize("name", ["STAT", "DQ"])
-def test_parts_of_another_shape_are_refused(tmp_path, name):
+def test_parts_of_another_shape_are_refused(tmp_path):
     hdus = {hdu.name: hdu for hdu in muse_hdus()}
-    hdus[name].data = hdus[name].data[:, :, :3]
-    with pytest.raises(ValueError, match=rf"HDU {name}: expected shape \(5, 3, 4\) as of DATA, got \(5, 3, 3\)"):
+    hdus["DQ"].data = hdus["DQ"].data[:, :, :3]
+    with pytest.raises(ValueError, match=r"HDU DQ: expected shape \(5, 3, 4\) as of DATA, got \(5, 3, 3\)"):
         read_observed(write_fits(tmp_path / "cube.fits", *hdus.values()))
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        {"flux": FLUX * np.nan},
-        {"variance": 0 * FLUX},
-        {"mask": np.ones(FLUX.shape, np.int32)},
-        {"variance": FLUX * np.nan},
-    ],
+    "damage", [{"flux": FLUX * np.nan}, {"variance": 0 * FLUX}, {"mask": np.ones(FLUX.shape, np.int32)}]
 )
 def test_a_cube_without_a_voxel_to_use_is_refused(tmp_path, damage):
     with pytest.raises(ValueError, match=r"expected at least one voxel that can be used, got none; .*60 \("):
@@ -622,13 +611,13 @@ def test_a_cube_without_a_voxel_to_use_is_refused(tmp_path, damage):
 
 
 @pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
-@pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.8])
-def test_truncated_files_are_refused(tmp_path, name, keep):
+def test_truncated_files_are_refused(tmp_path, name):
     path = write_fits(tmp_path / name, *muse_hdus())
     content = path.read_bytes()
-    path.write_bytes(content[: int(keep * len(content))])
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-        read_observed(path)
+    for keep in (0.0, 0.1, 0.5, 0.8):
+        path.write_bytes(content[: int(keep * len(content))])
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            read_observed(path)
 
 
 def test_damaged_bytes_never_end_in_an_error_of_others(tmp_path):

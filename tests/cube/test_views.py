@@ -50,7 +50,7 @@ def test_the_spectrum_of_a_spaxel_by_number_and_by_place(cube):
         np.testing.assert_array_equal(cube.spectrum(**place).flux, flux, err_msg=name)
 
 
-@pytest.mark.parametrize("angle", [0.0, 35.0, -120.0])
+@pytest.mark.parametrize("angle", [35.0, -120.0])
 def test_offsets_are_those_of_the_sky(angle):
     turned = noisy_cube(meta=Meta({"ra": 150.0, "dec": 60.0, "field_angle": angle}))
     centre = SkyCoord(150.0, 60.0, unit="deg")
@@ -155,8 +155,7 @@ def test_maps_have_units_and_names(cube):
         mapped.map("dispersoin")
 
 
-@pytest.mark.parametrize("angle", [0.0, 40.0])
-@pytest.mark.parametrize("dec", [0.0, 80.0])
+@pytest.mark.parametrize(("angle", "dec"), [(0.0, 0.0), (40.0, 80.0)])
 def test_a_cut_is_where_it_was_on_the_sky(angle, dec):
     cube = noisy_cube(20, 24, lsf_fwhm=np.linspace(2, 3, 40), meta=Meta({"ra": 10.0, "dec": dec, "field_angle": angle}))
     cube = dataclasses.replace(cube, maps=make_maps(20, 24))
@@ -208,8 +207,9 @@ def test_what_a_cube_prints_is_one_line(cube):
     assert "n_stars" not in repr(full_cube().meta)
     assert len(repr(full_cube().meta)) < 400
     shown = []
-    jax.jit(lambda own: shown.append((repr(own), own._repr_html_())) or own.flux)(cube)
+    jax.jit(lambda traced: shown.append((repr(traced), traced._repr_html_())) or traced.flux)(cube)
     assert "6 x 5 spaxels" in shown[0][0]
+    assert len(repr(make_maps())) < 5000
 
 
 def test_what_a_notebook_shows_of_a_cube(cube):
@@ -229,29 +229,19 @@ def test_what_a_notebook_shows_of_a_cube(cube):
     assert (pixels[0, 1], pixels.sum()) == (1.0, 1.0)
 
 
-def test_a_figure_is_returned(cube):
-    figure = cube.plot([(2, 1), (4, 3)], band=(4765, 4775))
-    assert len(figure.axes) >= 4
-    maps = dataclasses.replace(cube, maps=make_maps(5, 6))
-    titles = [axes.get_title(loc="left") for axes in maps.plot().axes]
-    assert "velocity, weighted by light" in titles
-    with pytest.raises(ConfigError, match="spaxels: "):
-        cube.plot([(9, 9)])
-
-
-def test_a_notebook_is_told_how_to_show_figures(cube, monkeypatch):
+def test_figures_and_how_a_notebook_shows_them(cube, monkeypatch):
     class Formatter(dict):
         def for_type(self, kind, function):
             self[kind] = function
 
     formatter = Formatter()
     shell = type("Shell", (), {"display_formatter": type("Display", (), {"formatters": {"image/png": formatter}})})
-    monkeypatch.setitem(
-        sys.modules, "IPython", type("IPython", (), {"get_ipython": lambda: shell, "version_info": (9, 0)})
-    )
-    figure = cube.plot()
+    ipython = type("IPython", (), {"get_ipython": lambda: shell, "version_info": (9, 0)})
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    figure = cube.plot([(2, 1), (4, 3)], band=(4765, 4775))
+    assert len(figure.axes) >= 4
     assert formatter[type(figure)](figure).startswith(b"\x89PNG")
-
-
-def test_maps_print_little():
-    assert len(repr(make_maps())) < 5000
+    maps = dataclasses.replace(cube, maps=make_maps(5, 6))
+    assert "velocity, weighted by light" in [axes.get_title(loc="left") for axes in maps.plot().axes]
+    with pytest.raises(ConfigError, match="spaxels: "):
+        cube.plot([(9, 9)])

@@ -51,11 +51,8 @@ def test_every_file_gives_the_bins_back(tmp_path, cube, name):
     again = rl.load_cube(cube.write(tmp_path / name))
     assert again.bins == BINS
     np.testing.assert_array_equal(again.flux, cube.flux)
-
-
-def test_a_fit_reads_the_bins_of_our_file(tmp_path, cube):
-    observed = rl.read_observed(cube.write(tmp_path / "cube.fits"))
-    assert observed.bins == BINS
+    if name == "cube.fits":
+        assert rl.read_observed(tmp_path / name).bins == BINS
 
 
 def jwst(path, wavelength, *, index=None, step=None):
@@ -163,9 +160,9 @@ def test_places_among_bins():
 def test_views_of_a_cube(cube):
     """A part, an image, a spectrum, xarray's dataset: each has the wavelengths of its bins."""
     part = cube.cut([6040, 6130])
-    own = (CENTRES >= 6040) & (CENTRES <= 6130)
-    np.testing.assert_array_equal(part.wavelength, CENTRES[own])
-    np.testing.assert_array_equal(part.flux, np.asarray(cube.flux)[:, :, own])
+    inside = (CENTRES >= 6040) & (CENTRES <= 6130)
+    np.testing.assert_array_equal(part.wavelength, CENTRES[inside])
+    np.testing.assert_array_equal(part.flux, np.asarray(cube.flux)[:, :, inside])
     spectrum = cube.spectrum(radius="5 arcsec")
     np.testing.assert_array_equal(np.asarray(spectrum.wavelength), CENTRES)
     xarray = pytest.importorskip("xarray")

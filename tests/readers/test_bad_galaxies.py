@@ -6,7 +6,7 @@ import struct
 import h5py
 import numpy as np
 import pytest
-from damage import BOX, N_STARS, write_eagle, write_illustris
+from damage import BOX, N_STARS, write_illustris
 from snapshot_reading import open_snapshot, reader_of
 
 from rubix_like import ConfigError
@@ -52,25 +52,11 @@ def stored(path, place):
         return file[place][()]
 
 
-@pytest.mark.parametrize("length", [0, 3, 8, 100, 1000, 5000, 20000, -1])
-def test_truncated_file(path, length):
-    path.write_bytes(path.read_bytes()[:length])
-    refused(path, "is not an HDF5 file|cannot be read .*is the download complete", error=OSError)
-
-
-def test_wrong_kind_named(path, tmp_path):
-    refused(path, r"expected '.*' to be of EAGLE, but .*it looks like illustris", reader="eagle", error=ConfigError)
-    eagle = write_eagle(tmp_path / "eagle.hdf5")
-    refused(eagle, "Illustris.*it looks like eagle", reader="illustris", error=ConfigError)
-
-
-def test_two_kinds_that_fit(path):
-    with h5py.File(path, "r+") as file:
-        file["PartType4/Coordinates"].attrs["a-scale exponent"] = 1.0
-    with pytest.raises(
-        ConfigError, match=r"cutout.hdf5' fits 2 kinds of simulation: .* and .*; name one, e\.g\. galaxy"
-    ):
-        load(path, "auto")
+def test_truncated_file(path):
+    content = path.read_bytes()
+    for length in (0, 3, 8, 100, 1000, 5000, 20000, -1):
+        path.write_bytes(content[:length])
+        refused(path, "is not an HDF5 file|cannot be read .*is the download complete", error=OSError)
 
 
 def test_gas_only(path):
@@ -95,13 +81,12 @@ def test_unlabelled_files(tmp_path, path):
     refused(path, "no group Header; the file has PartType0, PartType4; download the file")
 
 
-@pytest.mark.parametrize("dtype", ["<u8", ">u8", "<i8"])
-def test_identifiers_of_64_bits(path, dtype):
+def test_identifiers_of_64_bits(path):
     expected = stars(path)["position"]
-    top = 2**64 if "u" in dtype else 2**63
-    identifiers = (np.arange(N_STARS, dtype=object) + top - N_STARS).astype(dtype)
-    replace(path, f"{STARS}/ParticleIDs", identifiers)
-    np.testing.assert_array_equal(stars(path)["position"], expected)
+    for dtype in ("<u8", ">u8", "<i8"):
+        top = 2**64 if "u" in dtype else 2**63
+        replace(path, f"{STARS}/ParticleIDs", (np.arange(N_STARS, dtype=object) + top - N_STARS).astype(dtype))
+        np.testing.assert_array_equal(stars(path)["position"], expected)
 
 
 PACKED = {
@@ -199,17 +184,14 @@ def test_unknown_compression(path):
     refused(path, r"PartType4/Masses .*compressed by filter 32496 \(lzf\).*hdf5plugin.*h5repack -f GZIP=1")
 
 
-@pytest.mark.parametrize("dtype", [">f4", ">f8", "<f8", np.longdouble])
-def test_big_endian_and_other_floats(path, dtype):
+def test_numbers_of_all_kinds(path):
     expected = stars(path)
-    for name in ("Masses", "GFM_Metallicity"):
-        replace(path, f"{STARS}/{name}", stored(path, f"{STARS}/{name}").astype(dtype))
-    found = stars(path)
-    np.testing.assert_array_equal(found["mass"], expected["mass"])
-    np.testing.assert_array_equal(found["metallicity"], expected["metallicity"])
-
-
-def test_small_floats_and_integers_are_numbers(path):
+    for dtype in (">f4", ">f8", "<f8", np.longdouble):
+        for name in ("Masses", "GFM_Metallicity"):
+            replace(path, f"{STARS}/{name}", stored(path, f"{STARS}/{name}").astype(dtype))
+        found = stars(path)
+        np.testing.assert_array_equal(found["mass"], expected["mass"])
+        np.testing.assert_array_equal(found["metallicity"], expected["metallicity"])
     replace(path, f"{STARS}/Masses", np.full(N_STARS, 3, dtype=np.int32))
     half = np.linspace(0, 0.04, N_STARS).astype(np.float16)
     replace(path, f"{STARS}/GFM_Metallicity", half)
@@ -302,7 +284,6 @@ HEADERS = {
     "other redshift": ("Redshift", 3.0, r"expected scale factor = 1 / \(1 \+ redshift\), got 0.8 and redshift 3.0"),
     "negative box": ("BoxSize", -1.0, "Header/BoxSize: expected the side of a periodic box, .* got -1.0"),
     "no box": ("BoxSize", np.nan, "Header/BoxSize: expected the side of a periodic box, .* got nan"),
-    "text box": ("BoxSize", "large", "Header/BoxSize: expected the side of a periodic box"),
     "slab": ("BoxSize", [35000.0, 35000.0, 0.0], "Header/BoxSize: expected .* its three sides, or 0 for none"),
     "huge box": ("BoxSize", 1e200, r"side of the periodic box: expected position of at most 1e\+07"),
     "small box": ("BoxSize", 35.0, "Coordinates: expected positions in or near the box of 40 kpc"),
@@ -317,12 +298,12 @@ def test_headers(path, case):
     refused(path, pattern)
 
 
-@pytest.mark.parametrize("value", [[0.7], np.float32(0.7), "0.7", np.array([[0.7]])])
-def test_headers_that_hold_a_number_in_another_way(path, value):
-    with h5py.File(path, "r+") as file:
-        file["Header"].attrs["HubbleParam"] = value
-    with open_snapshot(reader_of(path=path, reader=ILLUSTRIS)) as snapshot:
-        assert snapshot.epoch.h == pytest.approx(0.7, rel=1e-7)
+def test_headers_that_hold_a_number_in_another_way(path):
+    for value in ([0.7], np.float32(0.7), "0.7", np.array([[0.7]])):
+        with h5py.File(path, "r+") as file:
+            file["Header"].attrs["HubbleParam"] = value
+        with open_snapshot(reader_of(path=path, reader=ILLUSTRIS)) as snapshot:
+            assert snapshot.epoch.h == pytest.approx(0.7, rel=1e-7)
 
 
 def test_empty_groups(path):
@@ -354,12 +335,10 @@ def test_what_is_no_file(tmp_path):
             load(place)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"x", b"no snapshot\n" * 50, b"\x00" * 5000, b"\x89HDF\r\n\x1a\n", b"\xff" * 600]
-)
-def test_files_of_other_things(tmp_path, content):
-    (tmp_path / "thing.hdf5").write_bytes(content)
-    refused(tmp_path / "thing.hdf5", "is not an HDF5 file|cannot be read", reader="auto", error=OSError)
+def test_files_of_other_things(tmp_path):
+    for content in (b"", b"x", b"no snapshot\n" * 50, b"\x00" * 5000, b"\x89HDF\r\n\x1a\n", b"\xff" * 600):
+        (tmp_path / "thing.hdf5").write_bytes(content)
+        refused(tmp_path / "thing.hdf5", "is not an HDF5 file|cannot be read", reader="auto", error=OSError)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -48,10 +48,14 @@ def configuration(*components, devices=1, n_spaxel=12, **observation):
     }
 
 
-def flux_of(*components, overrides=None, **settings):
+def cube_of(*components, overrides=None, **settings):
     config = load_config(configuration(*components, **settings), overrides=overrides)
     galaxy, info = load_galaxy(config), load_galaxy_info(config)
-    return np.asarray(Pipeline.from_config(config, galaxy=galaxy, info=info)(galaxy).flux)
+    return Pipeline.from_config(config, galaxy=galaxy, info=info)(galaxy)
+
+
+def flux_of(*components, **settings):
+    return np.asarray(cube_of(*components, **settings).flux)
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +67,22 @@ def foreign():
 
 
 @pytest.fixture(scope="module")
-def ours():
-    return flux_of(DISC)
+def disc():
+    return cube_of(DISC)
 
 
-def test_a_rotating_disc_is_that_of_numpy(ours, foreign):
+def test_a_rotating_disc_is_that_of_numpy(disc, foreign):
     """To a tenth of the noise at S/N 100."""
-    assert np.abs(ours - foreign).max() < 1e-3 * foreign.max()
-    assert np.sqrt(np.mean((ours - foreign) ** 2)) < 2e-4 * foreign.max()
+    flux = np.asarray(disc.flux)
+    assert np.abs(flux - foreign).max() < 1e-3 * foreign.max()
+    assert np.sqrt(np.mean((flux - foreign) ** 2)) < 2e-4 * foreign.max()
 
 
 @pytest.mark.slow(6)
-def test_on_eight_devices_it_is_the_same(ours):
+def test_on_eight_devices_it_is_the_same(disc):
     assert jax.device_count() == 8
-    np.testing.assert_allclose(flux_of(DISC, devices=8), ours, rtol=2e-5, atol=1e-6 * ours.max())
+    flux = np.asarray(disc.flux)
+    np.testing.assert_allclose(flux_of(DISC, devices=8), flux, rtol=2e-5, atol=1e-6 * flux.max())
 
 
 @pytest.mark.slow(6)
@@ -113,7 +119,7 @@ def sersic_radii(share, effective_radius, index):
     return effective_radius * (special.gammaincinv(2 * index, share) / b) ** index
 
 
-@pytest.mark.parametrize(("size", "index"), [(0.4, 4), (0.15, 4), (0.15, 6)])
+@pytest.mark.parametrize(("size", "index"), [(0.4, 4), (0.15, 6)])
 def test_steep_light_is_the_integral_over_spaxels(size, index):
     """Sersic profiles of this R_e (kpc): rings of equal light, whose points are seen as Gaussians over spaxels."""
     light = {"profile": "sersic", "effective_radius": size, "index": index}
@@ -124,7 +130,7 @@ def test_steep_light_is_the_integral_over_spaxels(size, index):
     major, minor = radius * np.cos(angle), radius * np.sin(angle) * np.cos(np.deg2rad(50))
     west, north = minor * np.cos(turn) - major * np.sin(turn), major * np.cos(turn) + minor * np.sin(turn)
     edges, sigma = np.arange(13) * 0.5 - 3, 0.9 / np.sqrt(8 * np.log(2))
-    columns, rows = (np.diff(special.ndtr((edges - own[..., None]) / sigma), axis=-1) for own in (west, north))
+    columns, rows = (np.diff(special.ndtr((edges - axis[..., None]) / sigma), axis=-1) for axis in (west, north))
     share = np.einsum("ray,rax->yx", rows, columns)
     assert np.abs(found / found.sum() - share / share.sum()).max() < 1e-3 * (share / share.sum()).max()
 
@@ -174,21 +180,20 @@ def test_components_need_no_alignment_and_are_shared_among_spaxels():
     assert load_config(yaml.safe_load(config.to_yaml())).to_yaml() == config.to_yaml()
 
 
-@pytest.mark.parametrize(
-    ("psf", "deposit", "told"), [(None, "tsc", 1), (None, "nearest", 0), ({"fwhm": 0.9}, "tsc", 0)]
-)
-def test_images_without_a_psf_are_said_to_be_as_wide_as_the_deposit(psf, deposit, told):
-    settings = configuration(DISC)
-    settings["instrument"]["psf"] = psf
-    config = load_config(settings, overrides={"engine.deposit": deposit, "galaxy.points": 512})
-    galaxy, info = load_galaxy(config), load_galaxy_info(config)
-    notes = Pipeline.from_config(config, galaxy=galaxy, info=info).frame.meta.notes
-    assert sum(note.startswith("without a PSF images are as wide as engine.deposit: tsc") for note in notes) == told
+def test_images_without_a_psf_are_said_to_be_as_wide_as_the_deposit(disc):
+    notes = [disc.meta.notes]
+    for deposit in ("nearest", "tsc"):
+        changes = {"instrument.psf": None, "engine.deposit": deposit, "galaxy.points": 512}
+        config = load_config(configuration(DISC), overrides=changes)
+        galaxy, info = load_galaxy(config), load_galaxy_info(config)
+        notes.append(Pipeline.from_config(config, galaxy=galaxy, info=info).frame.meta.notes)
+    words = "without a PSF images are as wide as engine.deposit: tsc"
+    assert [sum(note.startswith(words) for note in some) for some in notes] == [0, 0, 1]
 
 
 def test_more_points_where_the_instrument_is_sharper():
     sharp = configuration(DISC) | {}
     sharp["instrument"] = sharp["instrument"] | {"psf": {"kind": "gaussian", "fwhm": 0.3}, "pixel_scale": 0.1}
-    numbers = [load_galaxy_info(own).n_stars for own in (configuration(DISC), sharp)]
+    numbers = [load_galaxy_info(settings).n_stars for settings in (configuration(DISC), sharp)]
     assert numbers[0] >= 16384
     assert numbers[1] >= 4 * numbers[0]

@@ -6,8 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from scipy.integrate import quad
-
-import rubix_like as rl
+from snapshot_reading import reader_of
 
 N = 200
 RNG = np.random.default_rng(1)
@@ -58,9 +57,8 @@ def arepo(**more):
 
 
 def load(path, **galaxy):
-    section = {"path": str(path)} | galaxy
-    config = rl.load_config("quickstart", overrides={"galaxy": section, "observation.redshift": 0.05})
-    return rl.load_galaxy(config).stars, rl.load_galaxy_info(config)
+    found, info = reader_of(path=path, **galaxy).load()
+    return found.stars, info
 
 
 def radius(position):
@@ -162,7 +160,7 @@ PROVEN = {"Time": 0.8, "Redshift": 0.25, "HubbleParam": 0.7, "BoxSize": 35e3}
 @pytest.mark.parametrize(
     ("header", "content", "words"),
     [
-        (PROVEN, stars(StellarFormationTime=BIRTH), "Header has no attribute Omega0"),
+        (PROVEN, stars(StellarFormationTime=BIRTH), "Header has no attribute Omega0 that is a number; it has BoxSize"),
         (
             {key: COSMOLOGICAL[key] for key in COSMOLOGICAL if key != "HubbleParam"},
             stars(StellarFormationTime=BIRTH),

@@ -99,7 +99,7 @@ def test_the_centre_of_more_is_that_of_a_sample_and_the_velocity_that_of_all(mon
     np.testing.assert_allclose(frame.velocity, inner_mean(table, center), rtol=1e-11)
     assert max(stop - start for start, stop, _ in asked) <= 75
     names = {("position", "mass"): 777, ("position", "velocity", "mass"): 2 * 777}
-    assert {own: sum(stop - start for start, stop, name in asked if name == own) for own in names} == names
+    assert {name: sum(stop - start for start, stop, read in asked if read == name) for name in names} == names
 
 
 @pytest.mark.parametrize("sample", [100, 1 << 20])
@@ -151,9 +151,9 @@ def test_processes_find_the_frame_of_one(monkeypatch, size, sample):
             assert notes == note
             np.testing.assert_array_equal(frame.velocity, found[0][0].velocity)
             np.testing.assert_allclose(frame.velocity, alone.velocity, rtol=1e-12)
-        for number, own in enumerate(asked):
+        for number, parts in enumerate(asked):
             first, last = n * number // size, n * (number + 1) // size
-            assert all(first <= start <= stop <= last for start, stop, _ in own if stop > start)
+            assert all(first <= start <= stop <= last for start, stop, _ in parts if stop > start)
 
 
 @pytest.mark.parametrize("sample", [10, 1 << 20])
@@ -171,15 +171,13 @@ def test_stars_that_complete_the_half_together(monkeypatch, sample):
         order = np.random.default_rng(n).permutation(n)
         inside = radius <= radius[(n - 1) // 2]
         expected = table["velocity"][inside].mean(axis=0)
-        for own in (table, {name: values[order] for name, values in table.items()}):
-            found = [find_frame(stored(own), np.full(3, 100.0), None)[0]]
-            found += [f for f, _ in values_of(run_team(3, lambda team, own=own: _centred(own, team)))]
-            for frame in found:
+        for stars in (table, {name: values[order] for name, values in table.items()}):
+
+            def work(team, stars=stars):
+                return find_frame(stored(stars, team), np.full(3, 100.0), None)
+
+            for frame, _ in [work(SINGLE), *values_of(run_team(3, work))]:
                 np.testing.assert_allclose(frame.velocity, expected, rtol=1e-12)
-
-
-def _centred(table, team):
-    return find_frame(stored(table, team), np.full(3, 100.0), None)
 
 
 # ---------------------------------------------------------------- rows
@@ -190,9 +188,8 @@ def test_parts_of_rows():
     for n_run in (0, 1, 2, 30):
         ends = np.sort(rng.choice(500, 2 * n_run, replace=False))
         rows = RowRanges(ends[0::2], ends[1::2])
-        every = np.concatenate(
-            [np.zeros(0, int), *(np.arange(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True))]
-        )
+        runs = [np.arange(start, stop) for start, stop in zip(ends[::2], ends[1::2], strict=True)]
+        every = np.concatenate([np.zeros(0, int), *runs])
         assert rows.count == every.size
         for start, stop in rng.integers(0, every.size + 1, (40, 2)).tolist():
             part = rows.part(start, stop)
@@ -300,11 +297,10 @@ def test_shares_of_processes_are_the_whole(path, selection, size):
             return galaxy.info, stars, galaxy.read_gas(*team.share(galaxy.n_gas))
 
     found = values_of(run_team(size, work))
-    assert all(own == info for own, _, _ in found)
+    assert all(share[0] == info for share in found)
     for kind, expected in ((1, whole.stars), (2, whole.gas)):
-        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(own[kind] for own in found))
-        for one, two in zip(jax.tree.leaves(joined), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_array_equal(one, two)
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(share[kind] for share in found))
+        jax.tree.map(np.testing.assert_array_equal, joined, expected)
 
 
 @pytest.mark.parametrize(("selection", "sample"), [("all", 50), ("sphere", 50), ("halo", 1 << 20)])
@@ -339,8 +335,8 @@ def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample
         candidates = everything[len(everything) * number // size : len(everything) * (number + 1) // size]
         assert set(looked) <= set(candidates)
         assert bool(looked) == (selection != "all")
-        own = every[len(every) * number // size : len(every) * (number + 1) // size]
-        assert (min(read), max(read)) == (own[0], own[-1])
+        share = every[len(every) * number // size : len(every) * (number + 1) // size]
+        assert (min(read), max(read)) == (share[0], share[-1])
 
 
 def reader_rows(reader, quantity="row"):
@@ -367,7 +363,7 @@ def test_only_one_process_looks_at_the_columns_of_gas(path):
 
     found = values_of(run_team(3, work))
     assert found == [frozenset({"position", "velocity", "mass", "metallicity", "row"})] * 3
-    assert [bool(own) for own in asked] == [True, False, False]
+    assert [bool(read) for read in asked] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -409,10 +405,10 @@ def test_a_damaged_row_is_told_by_the_process_that_reads_it(path, tmp_path):
 
 def test_a_file_that_one_process_does_not_see(path, tmp_path):
     """The others do not wait for it."""
+    configs = [run_of(seen, reader=str(path.parent / "two.yaml")) for seen in (path, tmp_path / "none.hdf5")]
 
     def work(team):
-        own = tmp_path / "none.hdf5" if team.number == 1 else path
-        with open_galaxy(run_of(own, reader=str(path.parent / "two.yaml")), team=team):
+        with open_galaxy(configs[team.number], team=team):
             pass
 
     first, second = run_team(2, work)
@@ -422,15 +418,19 @@ def test_a_file_that_one_process_does_not_see(path, tmp_path):
 
 def test_a_galaxy_in_memory_is_whole_in_every_process():
     config = rl.load_config(
-        {"galaxy": {"reader": "synthetic", "n_stars": 50}}
+        {"galaxy": {"reader": "synthetic", "n_stars": 50, "n_gas": 9}}
         | {"observation": {"redshift": 0.1}, "instrument": {"name": "muse", "fov": "5 arcsec"}}
     )
 
     def work(team):
         with open_galaxy(config, team=team) as galaxy:
-            return galaxy.read_stars(*team.share(galaxy.n_stars)).position
+            assert (galaxy.n_stars, galaxy.n_gas) == (50, 9)
+            return galaxy.read_stars(*team.share(50)).position, galaxy.read_gas(*team.share(9)).mass
 
-    np.testing.assert_array_equal(np.concatenate(values_of(run_team(3, work))), rl.load_galaxy(config).stars.position)
+    positions, masses = (np.concatenate(parts) for parts in zip(*values_of(run_team(3, work)), strict=True))
+    whole = rl.load_galaxy(config)
+    np.testing.assert_array_equal(positions, whole.stars.position)
+    np.testing.assert_array_equal(masses, whole.gas.mass)
 
 
 REAL = {

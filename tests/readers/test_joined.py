@@ -171,19 +171,17 @@ def test_names_that_are_no_parts_of_one_snapshot(folder, tmp_path, tables):
         load(empty)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
+def test_parts_of_other_snapshots(folder, tables, capsys):
+    for name, value, text in (
         ("Time", 0.8001, "expected the scale_factor"),
         ("HubbleParam", 0.71, "expected the h"),
         ("BoxSize", 9999.0, "expected the box_size"),
         ("Omega0", 0.31, "expected the cosmology_text"),
-    ],
-)
-def test_parts_of_other_snapshots(folder, tables, name, value, text, capsys):
-    write(folder / "snap_020.2.hdf5", part_of(tables, 2), header_of(2, **{name: value}))
-    with pytest.raises(ValueError, match=rf"snap_020.2.hdf5: {text}.* of .*snap_020.0.hdf5.*no parts of one snapshot"):
-        load(folder)
+    ):
+        write(folder / "snap_020.2.hdf5", part_of(tables, 2), header_of(2, **{name: value}))
+        words = rf"snap_020.2.hdf5: {text}.* of .*snap_020.0.hdf5.*no parts of one snapshot"
+        with pytest.raises(ValueError, match=words):
+            load(folder)
     main(["inspect", str(folder)])
     assert text in " ".join(capsys.readouterr().out.split())
 

@@ -13,23 +13,26 @@ from rubix_like.readers.mapped_files import check_named, fits, recognise
 MAPS = {name: load_field_map(name) for name in resource_names("simulations")}
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A small file of each simulation."""
+    folder = tmp_path_factory.mktemp("small")
+    return {name: write_small(folder / f"{name}.hdf5", name) for name in SMALL}
+
+
 def named(path, name):
     with open_hdf5(path) as container:
         check_named(MAPS[name], container, "hdf5")
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_file_of_each_simulation_is_recognised(tmp_path, name):
-    """By one field map only, those that are declared to give way left out, and without ages, gas or velocities too."""
-    path = write_small(tmp_path / "a.hdf5", name)
-    with open_hdf5(path) as container:
+def test_a_file_of_each_simulation_is_recognised(tmp_path, files, name):
+    """By one field map only, those that are declared to give way left out; stars alone are enough."""
+    with open_hdf5(files[name]) as container:
         assert recognise(container).name == name
         fitting = [other for other in MAPS if fits(MAPS[other], container, "hdf5")]
     assert set(fitting) - {name} <= set(MAPS[name].over)
 
-
-@pytest.mark.parametrize("name", SMALL)
-def test_stars_alone_are_enough(tmp_path, name):
     def change(file):
         if name == "simba":
             file["PartType4/Dust_Masses"] = file["PartType0/Dust_Masses"][()]
@@ -115,22 +118,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "of"), WRONG)
-def test_another_simulation_named(tmp_path, name, of):
-    path = write_small(tmp_path / "a.hdf5", of)
+def test_another_simulation_named(files, name, of):
     with pytest.raises(ConfigError) as error:
-        named(path, name)
+        named(files[of], name)
     for word in ("galaxy.reader", MAPS[name].title, f"it looks like {of}", "leave galaxy.reader out"):
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "of"), [("gizmo", "gadget"), ("simba", "gizmo"), ("illustris", "gadget")])
-def test_a_plain_file_may_be_named_more_closely(tmp_path, name, of):
-    named(write_small(tmp_path / "a.hdf5", of), name)
-
-
-def test_a_field_map_of_ones_own_is_not_held_against_the_known_ones(tmp_path):
-    path = write_small(tmp_path / "a.hdf5", "swift")
-    with open_hdf5(path) as container:
+def test_what_may_be_named(files):
+    """A simulation that is a plain file's more closely; a field map of one's own is not held against the known ones."""
+    for name, of in (("gizmo", "gadget"), ("simba", "gizmo"), ("illustris", "gadget")):
+        named(files[of], name)
+    with open_hdf5(files["swift"]) as container:
         check_named(MAPS["illustris"].model_copy(update={"name": "my_run.yaml"}), container, "hdf5")
 
 

@@ -17,20 +17,22 @@ MAPS = {
 }
 
 
-def test_the_page_is_what_the_field_maps_give_now():
-    page = (REPOSITORY / "docs" / "simulations.md").read_text(encoding="utf-8")
-    assert page == script.simulations_page(), "python docs/simulations_page.py > docs/simulations.md"
+@pytest.fixture(scope="module")
+def page():
+    return script.simulations_page()
 
 
-def sections():
+@pytest.fixture(scope="module")
+def sections(page):
     """Name of a simulation -> the lines of its section."""
-    parts = re.split(r"^## (\w+)\n", script.simulations_page(), flags=re.M)
+    parts = re.split(r"^## (\w+)\n", page, flags=re.M)
     return {name: text.splitlines() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def test_every_simulation_has_a_section_and_a_row_with_its_source():
-    page = script.simulations_page()
-    assert list(sections()) == list(MAPS)
+def test_every_simulation_has_a_section_and_a_row_with_its_source(page, sections):
+    stored = (REPOSITORY / "docs" / "simulations.md").read_text(encoding="utf-8")
+    assert stored == page, "python docs/simulations_page.py > docs/simulations.md"
+    assert list(sections) == list(MAPS)
     for name, content in MAPS.items():
         (row,) = re.findall(rf"^\| \[{name}\]\(#{name}\) .*$", page, re.M)
         assert content["title"] in row
@@ -45,8 +47,8 @@ def as_list(value):
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_every_field_has_a_row_with_its_datasets_unit_and_powers(name):
-    lines = sections()[name]
+def test_every_field_has_a_row_with_its_datasets_unit_and_powers(sections, name):
+    lines = sections[name]
     for family in ("stars", "gas"):
         for quantity, field in MAPS[name].get(family, {}).get("fields", {}).items():
             rows = [line for line in lines if line.startswith(f"| {quantity} |") and family in line.split("|")[2]]
@@ -61,9 +63,9 @@ def test_every_field_has_a_row_with_its_datasets_unit_and_powers(name):
             assert field.get("note", "") in row
 
 
-def test_the_table_of_gas():
+def test_the_table_of_gas(page):
     """`yes` where the field map names the quantity; smoothing lengths also from the cells' densities."""
-    lines = [line.split(" | ") for line in script.simulations_page().splitlines() if line.startswith("| `")]
+    lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     found = {
         line[0].strip("|` "): dict(zip(script.GAS, (word.strip("| ") for word in line[1:]), strict=True))
         for line in lines

@@ -127,22 +127,22 @@ def test_rounded_constants_of_a_code_are_its_unit(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["eagle", "horizon_agn", "magneticum", "illustris"])
-@pytest.mark.parametrize("ratio", [7e-5, 1000.0, 1.02, 0.98])
-def test_a_damaged_factor_of_a_known_simulation_is_refused(tmp_path, name, ratio):
+def test_a_damaged_factor_of_a_known_simulation_is_refused(tmp_path, name):
     """By what the small file is known to be made of, each dataset alone; 0.5 % off is rounding."""
-    small = SMALL[name]
+    small, field_map = SMALL[name], load_field_map(name)
     for family, group in FAMILIES.items():
         known = [quantity for quantity in getattr(small, family) if quantity not in small.stubborn]
         dataset = getattr(small, family)[known[-1]][0]
-
-        def change(file, times, family=family, place=f"{group}/{dataset}"):
-            state_units(file, name, family)
-            file[place].attrs[small.cgs] *= times
-
-        for times in (ratio, 1.005):
-            path = write_small(tmp_path / f"{family}{times}.hdf5", name, lambda file, times=times: change(file, times))
-            with opened_by(load_field_map(name), path) as snapshot:
-                if times == 1.005:
+        path = write_small(
+            tmp_path / f"{family}.hdf5", name, lambda file, family=family: state_units(file, name, family)
+        )
+        before = 1.0
+        for ratio in (7e-5, 1000.0, 1.02, 0.98, 1.005):
+            with h5py.File(path, "r+") as file:
+                file[f"{group}/{dataset}"].attrs[small.cgs] *= ratio / before
+            before = ratio
+            with opened_by(field_map, path) as snapshot:
+                if ratio == 1.005:
                     snapshot.read(family, 0, N)
                     continue
                 with pytest.raises(
@@ -174,7 +174,7 @@ def test_a_factor_goes_with_the_units_in_the_header(tmp_path):
         snapshot.read("stars", 0, N)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["illustris", "simba"])
 def test_whole_numbers_in_a_known_simulation_are_refused(tmp_path, name):
     """Metallicities of 0 that were cast to integers."""
 
