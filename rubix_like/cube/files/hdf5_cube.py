@@ -27,7 +27,6 @@ from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5, writing_hdf5
 from rubix_like.runtime.files.outputs import date_words
 from rubix_like.runtime.files.writers import CREATOR, CUBE
-from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.words import reason_of
 
 ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -59,8 +58,8 @@ _CHUNK_VALUES = 1 << 18
 """Numbers in a chunk of an array, unless a spectrum has more."""
 
 
-def write_hdf5(cube: ShardedCube, path: Path, _: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
-    """Write `cube` to a new HDF5 file at `path`, for a single process; raises OSError where it cannot be written."""
+def write_hdf5(cube: ShardedCube, path: Path, packing: Packing = UNPACKED) -> None:
+    """Write `cube` to a new HDF5 file at `path`; raises OSError where it cannot be written."""
     check_complete(cube.ranges, cube.shape[2])
     with writing_hdf5(path) as file:
         write_group(cube, file, packing)

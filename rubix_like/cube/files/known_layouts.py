@@ -4,11 +4,13 @@ Every configuration is held against them, also where no cube is made.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.config.file_layouts import FileFormat, FileLayout, Packing
 from rubix_like.runtime.files.outputs import FOLDER_SUFFIX
 from rubix_like.runtime.places import found_at
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 _FITS_SUFFIXES = (".fits", ".fits.gz")
 
@@ -18,11 +20,11 @@ _FITS_COMPRESSIONS = ("gzip", "rice")
 _ALL_SAMPLINGS = ("linear", "log", "table")
 
 
-def _by(place: str) -> Callable[..., None]:
-    """Call the function at `module:attribute`, imported when it is called."""
+def _alone(place: str) -> Callable[..., None]:
+    """Write by the function at `module:attribute`, which is for a single process and imported when it is called."""
 
-    def write(*arguments: Any) -> None:
-        found_at(place)(*arguments)
+    def write(cube: Any, path: Path, team: AbstractProcessGroup, *packing: Packing) -> None:
+        team.exchange(lambda: found_at(place)(cube, path, *packing))
 
     return write
 
@@ -51,7 +53,7 @@ DEFAULT = FileLayout(
             compressions=_FITS_COMPRESSIONS,
         ),
         FileFormat(
-            _by("rubix_like.cube.files.hdf5_cube:write_hdf5"),
+            _alone("rubix_like.cube.files.hdf5_cube:write_hdf5"),
             (".h5", ".hdf5"),
             images=1,
             noise_images=1,
@@ -61,7 +63,7 @@ DEFAULT = FileLayout(
             compressions=("gzip",),
         ),
         FileFormat(
-            _by("rubix_like.cube.files.zarr_cube:write_zarr"),
+            _alone("rubix_like.cube.files.zarr_cube:write_zarr"),
             (FOLDER_SUFFIX,),
             images=1,
             noise_images=1,

@@ -21,7 +21,6 @@ from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.writers import CUBE
 from rubix_like.runtime.files.zarr_storage import ALL_STORED, check_store
 from rubix_like.runtime.optional_packages import import_optional
-from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.words import reason_of
 
 WAVE: str = "wave"
@@ -32,8 +31,8 @@ _GZIP_LEVEL = 5
 _OFFSETS = {"x": "offset of the columns to the East", "y": "offset of the rows to the North"}
 
 
-def write_zarr(cube: ShardedCube, path: Path, _: AbstractProcessGroup, packing: Packing = UNPACKED) -> None:
-    """Write `cube` to a new store at `path`, for a single process; raises OSError where it cannot be written."""
+def write_zarr(cube: ShardedCube, path: Path, packing: Packing = UNPACKED) -> None:
+    """Write `cube` to a new store at `path`; raises OSError where it cannot be written."""
     zarr = import_zarr()
     check_complete(cube.ranges, cube.shape[2])
     path.unlink(missing_ok=True)  # an empty file that keeps the name
