@@ -23,8 +23,10 @@ def plain(tmp_path, cards, data=FLUX, **options):
 
 
 def refused(tmp_path, message, *hdus, **options):
+    path = tmp_path / "refused.fits"
+    path.unlink(missing_ok=True)
     with pytest.raises(ValueError, match=re.escape(message)):
-        rl.read_observed(write_fits(tmp_path / "refused.fits", *hdus), **options)
+        rl.read_observed(write_fits(path, *hdus), **options)
 
 
 @pytest.mark.parametrize("element", ["spx", "fiber"])
