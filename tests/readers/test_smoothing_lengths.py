@@ -25,26 +25,23 @@ def ball(n, seed=1):
     return direction / np.linalg.norm(direction, axis=1)[:, None] * rng.random((n, 1)) ** (1 / 3)
 
 
-@pytest.mark.parametrize("number", [1, 7, 32])
-def test_distances_by_brute_force(number):
+def test_distances_by_brute_force():
+    """Few particles take the farthest."""
     position = ball(N) * 5
     position[3] = position[4]
-    np.testing.assert_allclose(neighbour_distance(position, number), brute_force(position, number), rtol=1e-12)
-
-
-def test_few_particles_take_the_farthest():
+    for number in (1, 7, 32):
+        np.testing.assert_allclose(neighbour_distance(position, number), brute_force(position, number), rtol=1e-12)
     position = ball(5)
     np.testing.assert_allclose(neighbour_distance(position, 32), brute_force(position, 4), rtol=1e-12)
     np.testing.assert_array_equal(neighbour_distance(position[:1], 32), [0.0])
 
 
-@pytest.mark.parametrize("number", [8, 32])
-def test_constant_density(number):
+def test_constant_density():
     """The sphere that ends at the neighbour of this number holds, on average, that many times the volume per particle.
 
     4/3 pi h^3 n follows a gamma distribution of that mean and variance (a Poisson process in space).
     """
-    n = 30000
+    n, number = 30000, 32
     position = ball(n)
     length = neighbour_distance(position, number)
     inside = np.linalg.norm(position, axis=1) < 0.8
