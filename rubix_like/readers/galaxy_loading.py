@@ -45,7 +45,7 @@ def without_birth_mass(galaxy: Galaxy) -> tuple[Galaxy, Lacking]:
     if stars.mass is None or not lacking.any():
         return galaxy, np.zeros_like(lacking)
     mass = np.where(lacking, np.asarray(stars.mass), np.asarray(stars.initial_mass))
-    return _with_birth_mass(galaxy, mass), lacking
+    return _with(galaxy, initial_mass=_leaf(mass)), lacking
 
 
 def fill_initial_mass(
@@ -63,16 +63,20 @@ def fill_initial_mass(
     log_age, metallicity = np.asarray(stars.log_age)[lacking], np.asarray(stars.metallicity)[lacking]
     birth = np.array(stars.initial_mass, dtype=np.float64)
     birth[lacking] /= surviving_fraction(library, log_age, metallicity)
-    return _with_birth_mass(galaxy, birth), info
+    return _with(galaxy, initial_mass=_leaf(birth)), info
 
 
 MISSING: str = "missing"
 """What `GalaxyInfo.initial_mass` is where birth masses are to be filled in, followed by `share_of` the stars."""
 
 
-def _with_birth_mass(galaxy: Galaxy, mass: Float[np.ndarray, " particle"]) -> Galaxy:
-    leaf = jax.device_put(np.array(mass, jax.dtypes.canonicalize_dtype(float)))
-    return Galaxy(stars=dataclasses.replace(galaxy.stars, initial_mass=leaf), gas=galaxy.gas)
+def _with(galaxy: Galaxy, **columns: Any) -> Galaxy:
+    """The galaxy with these columns of its stars."""
+    return Galaxy(stars=dataclasses.replace(galaxy.stars, **columns), gas=galaxy.gas)
+
+
+def _leaf(values: Float[np.ndarray, " particle"]) -> Float[Array, " particle"]:
+    return jax.device_put(np.array(values, jax.dtypes.canonicalize_dtype(float)))
 
 
 def share_of(n_lacking: int, n_stars: int) -> str:
@@ -155,7 +159,7 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
             f"{np.count_nonzero(lacking)} of {lacking.size} have none; set it to auto or neighbours"
         )
     if choice == "auto" and deposit != "smoothed":
-        return _with_lengths(galaxy, None if lacking.any() or deposit == AUTO else stored), info
+        return _with(galaxy, smoothing_length=None if lacking.any() or deposit == AUTO else stored), info
     reason = _unusable(stars) if choice == "auto" else ""
     if choice == "neighbours" or reason:
         lacking = np.ones_like(lacking)
@@ -168,13 +172,13 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
         "galaxy.smoothing_length", f"smoothing lengths of stars are estimated, {reason or 'not from the file'}: {words}"
     )
     info = dataclasses.replace(info, smoothing_length=words, notes=(*info.notes, note))
-    return _with_lengths(galaxy, _estimated(stars, lacking, number)), info
+    return _with(galaxy, smoothing_length=_estimated(stars, lacking, number)), info
 
 
 def with_neighbour_lengths(galaxy: Galaxy, number: int) -> Galaxy:
     """The galaxy with the distance of each star to its `number`-th neighbour as smoothing length."""
     lacking = np.ones(len(galaxy.stars.initial_mass), dtype=bool)
-    return _with_lengths(galaxy, _estimated(galaxy.stars, lacking, number))
+    return _with(galaxy, smoothing_length=_estimated(galaxy.stars, lacking, number))
 
 
 def _estimated(stars: Stars, lacking: Bool[ndarray, " particle"], number: int) -> Float[Array, " particle"]:
@@ -185,7 +189,7 @@ def _estimated(stars: Stars, lacking: Bool[ndarray, " particle"], number: int) -
     lengths = neighbour_distance(position, number)
     if stars.smoothing_length is not None:
         lengths = np.where(lacking, lengths, np.asarray(stars.smoothing_length))
-    return jax.device_put(np.array(lengths, jax.dtypes.canonicalize_dtype(float)))
+    return _leaf(lengths)
 
 
 def _unusable(stars: Stars) -> str:
@@ -200,10 +204,6 @@ def _unusable(stars: Stars) -> str:
     if median <= half:
         return ""
     return f"as the file's median, {median:.3g} kpc, is above the half-mass radius of {half:.3g} kpc"
-
-
-def _with_lengths(galaxy: Galaxy, lengths: Any) -> Galaxy:
-    return Galaxy(stars=dataclasses.replace(galaxy.stars, smoothing_length=lengths), gas=galaxy.gas)
 
 
 @dataclass(frozen=True)

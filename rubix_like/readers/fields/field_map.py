@@ -435,17 +435,3 @@ def stacked(parts: list[Table]) -> Table:
         name: np.concatenate([part.get(name, np.full((row_count(part), *values.shape[1:]), np.nan)) for part in parts])
         for name, values in columns.items()
     }
-
-
-def check_numbers(dtype: np.dtype, place: str, title: str, *, decimals: bool) -> None:
-    """Raise ValueError unless stored values of this type are numbers, with `decimals` none that are whole by type.
-
-    `title`: the simulation whose files have them so.
-    """
-    if dtype.kind not in "fiu":
-        raise ValueError(f"{place}: expected numbers, got {dtype}; is the file one of {title}?")
-    if decimals and dtype.kind in "iu":
-        raise ValueError(
-            f"{place}: expected numbers with decimals, as {title} stores them, got whole ones ({dtype}): what was "
-            f"rounded away is lost; download the file again"
-        )

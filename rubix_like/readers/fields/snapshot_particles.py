@@ -25,7 +25,6 @@ from rubix_like.readers.fields.field_map import (
     Places,
     Table,
     Vector,
-    check_numbers,
     row_count,
     stacked,
 )
@@ -292,8 +291,14 @@ class Snapshot:
             raise ValueError(
                 f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
             )
-        raw = self.container.read(group, name, start, stop)
-        check_numbers(raw.dtype, place, self.field_map.title, decimals=self.field_map.is_known)
+        raw, title = self.container.read(group, name, start, stop), self.field_map.title
+        if raw.dtype.kind not in "fiu":
+            raise ValueError(f"{place}: expected numbers, got {raw.dtype}; is the file one of {title}?")
+        if self.field_map.is_known and raw.dtype.kind in "iu":
+            raise ValueError(
+                f"{place}: expected numbers with decimals, as {title} stores them, got whole ones ({raw.dtype}): what "
+                f"was rounded away is lost; download the file again"
+            )
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
             values = np.asarray(raw, dtype=np.float64)
         remedy = "leave these particles out or download the file again"
@@ -346,22 +351,18 @@ def check_parts(container: AbstractContainer, field_map: FieldMap) -> None:
                     f"{part.name}: expected the {name} of {first.name} ({expected}), got {got}; they are no parts of "
                     f"one snapshot"
                 )
-        _check_units(Snapshot(part, field_map, epoch), stated)
-
-
-def _check_units(part: Snapshot, stated: dict[str, Conversion]) -> None:
-    """Compare the units of a part with those `stated` by parts before it, to which those of other places are added."""
-    places = [
-        (f, group, place) for f in FAMILIES for group in part.groups(f) for place in part.places(f, group).items()
-    ]
-    for family, group, (quantity, (settings, (name, *_))) in places:
-        got = part.conversion(quantity, settings, group, name)
-        expected = stated.setdefault(f"{family} {group} {quantity}", got)
-        if expected != got:
-            raise ValueError(
-                f"{part.container.name}: {group}/{name}: expected the unit and powers that files before it state "
-                f"({expected.unit} a^{expected.a:g} h^{expected.h:g}), got {got.unit} a^{got.a:g} h^{got.h:g}"
-            )
+        found = Snapshot(part, field_map, epoch)
+        groups = [(family, group) for family in FAMILIES for group in found.groups(family)]
+        places = [(*place, *item) for place in groups for item in found.places(*place).items()]
+        for family, group, quantity, (settings, (name, *_)) in places:
+            conversion = found.conversion(quantity, settings, group, name)
+            before = stated.setdefault(f"{family} {group} {quantity}", conversion)
+            if before != conversion:
+                raise ValueError(
+                    f"{part.name}: {group}/{name}: expected the unit and powers that files before it state "
+                    f"({before.unit} a^{before.a:g} h^{before.h:g}), got {conversion.unit} a^{conversion.a:g} "
+                    f"h^{conversion.h:g}"
+                )
 
 
 def count_notes(container: AbstractContainer) -> tuple[str, ...]:

@@ -313,11 +313,6 @@ class GroupReport:
     unused: tuple[str, ...]
 
 
-def find_rows(snapshot: Snapshot, family: Family) -> list[GroupRows]:
-    """The groups of a family with their numbers of rows; raises ValueError where datasets of one group differ."""
-    return [GroupRows(snapshot, family, group, count) for group, count in snapshot.groups(family).items()]
-
-
 def report_group(rows: GroupRows) -> GroupReport:
     """All that can be said of a group; no value in it raises."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group

@@ -35,8 +35,12 @@ _UNITS = {**{name: QUANTITIES[name] for name in ("position", "velocity", "mass",
 
 def structure_lines(container: AbstractContainer) -> tuple[str, ...]:
     """A line for every group, dataset (shape and type) and attribute; damaged ones say so."""
+    try:
+        groups = container.groups()
+    except ValueError as error:
+        return (str(error),)
     lines = []
-    for group in container.groups():
+    for group in groups:
         lines += [group, *_attribute_lines(container, group)]
         lines += [f"    {name}  {stored_words(container, group, name)}" for name in dataset_names(container, group)]
     return tuple(lines)
@@ -143,9 +147,8 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     there = snapshot.quantities("stars", group)
     found = list(required(snapshot, "stars", group))
     if "velocity" not in there:
-        text = (
-            f"no velocities: {_place(snapshot, group, 'velocity')}galaxy.velocities: zero makes a cube without motions"
-        )
+        start = f"no velocities: {_place(snapshot, group, 'velocity')}"
+        text = f"{start}galaxy.velocities: zero makes a cube without motions"
         found.append(Consequence(text, {"velocities": "zero"}))
     if age_source({name: np.empty(0) for name in there}) is None:
         quantity = next((name for name in SOURCES if name in snapshot.field_map.stars.fields), "age")
@@ -159,11 +162,8 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         text = "no masses at birth: the mass now over the surviving fraction of the SSP library"
         found.append(Consequence(f"{text} (taken equal where the library has none)"))
     if "smoothing_length" not in there:
-        found.append(
-            Consequence(
-                "no smoothing lengths: engine.deposit: smoothed takes them from the distances to the neighbours"
-            )
-        )
+        text = "no smoothing lengths: engine.deposit: smoothed takes them from the distances to the neighbours"
+        found.append(Consequence(text))
     return tuple(found)
 
 

@@ -22,13 +22,7 @@ from rubix_like.readers.derived_columns import log_ages
 from rubix_like.readers.fields.epoch import first_number, read_epoch, side_words
 from rubix_like.readers.fields.field_map import FAMILIES, Family, FieldMap, Table, stacked
 from rubix_like.readers.fields.snapshot_particles import Snapshot, check_parts
-from rubix_like.readers.inspection.groups import (
-    MEDIAN_ROWS,
-    GroupReport,
-    GroupRows,
-    find_rows,
-    report_group,
-)
+from rubix_like.readers.inspection.groups import MEDIAN_ROWS, GroupReport, GroupRows, report_group
 from rubix_like.readers.inspection.missing import dataset_names, required, shape_words, skeleton, structure_lines
 from rubix_like.readers.mapped_files import conditions, find_field_map, open_mapped_file
 from rubix_like.readers.selection.halo_ids import find_entry
@@ -79,14 +73,18 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
             start = ""
             with suppress(ValueError):
                 start = skeleton(container) if kind != TABLE and settings.reader == AUTO else ""
-            return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
+            return Inspection(facts, problems=(str(error),), structure=structure_lines(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
             check_parts(container, field_map)
             snapshot = Snapshot(container, field_map, read_epoch(container, field_map))
-            groups = [rows for family in FAMILIES for rows in find_rows(snapshot, family)]
+            groups = [
+                GroupRows(snapshot, family, group, n_rows)
+                for family in FAMILIES
+                for group, n_rows in snapshot.groups(family).items()
+            ]
         except ValueError as error:
-            return Inspection(facts, problems=(str(error),), structure=_structure(container))
+            return Inspection(facts, problems=(str(error),), structure=structure_lines(container))
         return _inspect(snapshot, groups, facts, settings, section)
 
 
@@ -97,13 +95,6 @@ def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, r
     found = conditions(field_map, container, kind)
     why = f"it {', '.join(found)}" if found else "it has nothing that would tell"
     return f"{field_map.title} ({field_map.name}{'' if reader == AUTO else ', as named'}): {why}"
-
-
-def _structure(container: AbstractContainer) -> tuple[str, ...]:
-    try:
-        return structure_lines(container)
-    except ValueError as error:
-        return (str(error),)
 
 
 def _inspect(

@@ -97,15 +97,6 @@ def find_subhalo(catalogue: AbstractContainer, number: int) -> CatalogueEntry:
     return CatalogueEntry("subhalo", number, first, length, position, first + after)
 
 
-def nearest_with_particles(catalogue: AbstractContainer, entry: CatalogueEntry, particle_type: int) -> int | None:
-    """The number nearest to the entry's that has particles of a type, None where none within 1000 of it has any."""
-    group, dataset = ("Group", "GroupLenType") if entry.kind == "halo" else ("Subhalo", "SubhaloLenType")
-    start = max(entry.number - _NEARBY, 0)
-    stop = min(entry.number + _NEARBY, catalogue.shape(group, dataset)[0])
-    found = start + np.flatnonzero(np.asarray(catalogue.read(group, dataset, start, stop))[:, particle_type] > 0)
-    return int(found[np.argmin(np.abs(found - entry.number))]) if found.size else None
-
-
 def _check_number(catalogue: AbstractContainer, what: str, group: str, dataset: str, number: int) -> None:
     if dataset not in catalogue.datasets(group):
         raise ValueError(
@@ -174,9 +165,14 @@ def _check_stars(catalogue: AbstractContainer, entry: CatalogueEntry, snapshot: 
     known = [kind for kind in kinds if kind < entry.length.size]
     if not known or entry.length[known].any():
         return
-    nearest = nearest_with_particles(catalogue, entry, known[0])
-    found = f"the nearest number with stars is {nearest}" if nearest is not None else "and none near it has stars"
-    raise ValueError(f"galaxy.{entry.kind}: {entry.title} of '{catalogue.name}' has no stars; {found}")
+    group, dataset = ("Group", "GroupLenType") if entry.kind == "halo" else ("Subhalo", "SubhaloLenType")
+    start = max(entry.number - _NEARBY, 0)
+    stop = min(entry.number + _NEARBY, catalogue.shape(group, dataset)[0])
+    having = start + np.flatnonzero(np.asarray(catalogue.read(group, dataset, start, stop))[:, known[0]] > 0)
+    near = "and none near it has stars"
+    if having.size:
+        near = f"the nearest number with stars is {having[np.argmin(np.abs(having - entry.number))]}"
+    raise ValueError(f"galaxy.{entry.kind}: {entry.title} of '{catalogue.name}' has no stars; {near}")
 
 
 Kind = Literal["halo", "subhalo"]
