@@ -16,7 +16,7 @@ from rubix_like.config.file_layouts import Packing
 from rubix_like.constants import CUBE_FLUX_DENSITY
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Footprint, world_coordinates
+from rubix_like.cube.footprint import LARGEST_ANGLES, AbstractCube, Card, Footprint, cube_cards, world_coordinates
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.galaxy.limits import require
 from rubix_like.physics.units import check_angle, plain_array
@@ -172,6 +172,11 @@ class Cube(AbstractCube, eqx.Module):
         variance = jnp.asarray(self.variance)
         good = (jnp.asarray(self.mask) == 0) & (variance > 0)
         return jnp.where(good, 1 / jnp.where(good, variance, 1), 0)
+
+    @property
+    def wcs_cards(self) -> tuple[Card, ...]:
+        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
+        return cube_cards(self.footprint, self.bins, self.meta)
 
     @property
     def wcs(self) -> "WCS":

@@ -19,7 +19,7 @@ from rubix_like.arguments import named_arguments
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Bins, Cube, Map, MaskBits, Voxels
 from rubix_like.cube.fibres.fibre_spectra import FibreSpectra
-from rubix_like.cube.footprint import AbstractCube, Footprint
+from rubix_like.cube.footprint import AbstractCube, Card, Footprint, cube_cards
 from rubix_like.cube.meta import (
     NOISE_KEYS,
     OUTSIDE_APERTURE,
@@ -143,6 +143,11 @@ class ShardedCube(AbstractCube):
                 raise ValueError(
                     f"ShardedCube.parts: expected all spaxels {expected} in every part, got flux {np.shape(part.flux)}"
                 )
+
+    @property
+    def wcs_cards(self) -> tuple[Card, ...]:
+        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
+        return cube_cards(self.footprint, self.bins, self.meta)
 
     @cached_property
     def flags(self) -> int:

@@ -134,25 +134,17 @@ class AbstractGridded:
         return float(self.footprint.pixel_scale)
 
 
-Card = tuple[str, Any, str]
-"""Keyword, value, comment."""
-
-
 class AbstractCube(AbstractBinned, AbstractGridded):
-    """The axes of what has `bins` and a `footprint`; `meta` says where on the sky it lies."""
-
-    meta: Mapping[str, Any]
+    """The axes of what has `bins` and a `footprint`."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(y, x, wave) of the whole cube."""
         return *self.footprint.shape, self.bins.n_wave
 
-    @property
-    def wcs_cards(self) -> tuple[Card, ...]:
-        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        return cube_cards(self.footprint, self.bins, self.meta)
 
+Card = tuple[str, Any, str]
+"""Keyword, value, comment."""
 
 SPECTRAL_TYPE: dict[tuple[Medium, Sampling], str] = {
     ("vacuum", "linear"): "WAVE",

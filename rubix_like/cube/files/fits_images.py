@@ -301,14 +301,16 @@ def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
     check_complete(cube.ranges, cube.shape[2])
     images = {placed.start: placed.image for placed in plan.images}
     sums = [added(image.sum_of(image.stored(block), block) for block in cube.blocks()) for image in images.values()]
+
+    def data_at(place: int) -> Iterator[Any]:
+        if place in images:
+            yield from (images[place].stored(block).data for block in cube.blocks())
+            yield bytes(_padded(images[place].n_bytes) - images[place].n_bytes)
+
     with gzipped(path) as stream:
         for offset, content in (plan.fixed | plan.headers(sums)).items():
             stream.write(content)
-            image = images.get(offset + len(content))
-            if image is not None:
-                for block in cube.blocks():
-                    stream.write(image.stored(block).data)
-                stream.write(bytes(_padded(image.n_bytes) - image.n_bytes))
+            stream.writelines(data_at(offset + len(content)))
 
 
 @contextmanager
