@@ -130,7 +130,7 @@ def test_disc_and_bulge_of_an_isolated_galaxy(tmp_path):
 
 
 def test_only_the_rows_asked_for_are_read(tmp_path):
-    n = 20_000
+    n = 200_000
     head = header(counts=(0, 0, n, 0, 0, 0), flags=(0,) * 4, omega=0.0, h=1.0)
     blocks = {"POS ": np.arange(3.0 * n).reshape(n, 3), "VEL ": np.zeros((n, 3)), "ID  ": np.arange(n)}
     write(tmp_path / "snap", blocks | {"MASS": np.ones(n)}, width=8, head=head)
