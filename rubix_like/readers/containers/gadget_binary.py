@@ -140,26 +140,31 @@ class Place:
     dtype: np.dtype
 
 
-def _columns(file: BinaryIO, group: str, places: dict[str, Place]) -> Columns:
-    """The datasets of a group, whose name in messages is `group`, in an open file; only rows asked for are read."""
+@dataclass(frozen=True)
+class _Blocks:
+    """The blocks that hold one type, by dataset, in the open `file` of which messages give the name `place`."""
 
-    def shape(dataset: str) -> tuple[int, ...]:
-        place = places[dataset]
+    file: BinaryIO
+    place: str
+    places: dict[str, Place]
+
+    def shape(self, dataset: str) -> tuple[int, ...]:
+        """(rows,) or (rows, columns)."""
+        place = self.places[dataset]
         return (place.rows,) if place.columns == 1 else (place.rows, place.columns)
 
-    def read(dataset: str, start: int, stop: int) -> ndarray:
-        place = places[dataset]
+    def read(self, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows as stored; only they are read from the file."""
+        place = self.places[dataset]
         start, stop, _ = slice(start, stop).indices(place.rows)
         row_bytes = place.columns * place.dtype.itemsize
-        file.seek(place.offset + start * row_bytes)
+        self.file.seek(place.offset + start * row_bytes)
         wanted = max(stop - start, 0) * row_bytes
-        raw = file.read(wanted)
+        raw = self.file.read(wanted)
         if len(raw) != wanted:
-            raise ValueError(f"{group}/{dataset}: expected {wanted} bytes, got {len(raw)}; {_AGAIN}")
+            raise ValueError(f"{self.place}/{dataset}: expected {wanted} bytes, got {len(raw)}; {_AGAIN}")
         values = np.frombuffer(raw, dtype=place.dtype)
         return values if place.columns == 1 else values.reshape(-1, place.columns)
-
-    return Columns(tuple(places), shape, read)
 
 
 def byte_order(head: bytes) -> str | None:
@@ -186,7 +191,9 @@ def open_gadget(path: Path) -> Iterator[ColumnContainer]:
         places = _find_places(str(path), order, header, records[1:])
         unread = tuple(f"block {record.label}" for record in records[1:] if record.label not in {"", *LAYOUTS})
         tables: dict[str, Columns | None] = {"Header": None}
-        tables |= {group: _columns(file, f"{path}: {group}", datasets) for group, datasets in places.items()}
+        for group, datasets in places.items():
+            blocks = _Blocks(file, f"{path}: {group}", datasets)
+            tables[group] = Columns(tuple(datasets), blocks.shape, blocks.read)
         yield ColumnContainer(str(path), tables, {"Header": header}, unread)
 
 
