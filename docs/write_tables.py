@@ -41,7 +41,7 @@ from rubix_like.cube.files.maps_file import (
 from rubix_like.inference.posterior.free_parameters import known_parameters
 from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.runs.known_names import COLUMNS, instrument_table
-from rubix_like.runtime.note_keys import MISTAKES
+from rubix_like.runtime.notes import MISTAKES
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)", re.S)
 

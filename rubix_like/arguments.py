@@ -45,7 +45,10 @@ def named_arguments(function: Callable[Parameters, Result]) -> Callable[Paramete
     @functools.wraps(function)
     def with_names(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if not kinds:  # at the first call: the module is then complete
-            kinds.update(_kinds_of(_annotations(signature), inspect.unwrap(function).__globals__))
+            several = inspect.Parameter.VAR_POSITIONAL
+            single = [parameter for parameter in signature.parameters.values() if parameter.kind is not several]
+            annotations = {parameter.name: parameter.annotation for parameter in single}
+            kinds.update(_kinds_of(annotations, inspect.unwrap(function).__globals__))
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -177,12 +180,6 @@ def starts_anew(restart: bool, resume: bool | None, output: object) -> bool:
     if resume is False:
         note_renamed("resume=False", "restart=True")
     return restart or resume is False
-
-
-def _annotations(signature: inspect.Signature) -> dict[str, Any]:
-    """By name: the annotations of parameters, but for the one that takes several arguments without a name."""
-    several = inspect.Parameter.VAR_POSITIONAL
-    return {name: own.annotation for name, own in signature.parameters.items() if own.kind is not several}
 
 
 def _kinds_of(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:

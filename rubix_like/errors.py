@@ -64,5 +64,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def nearest_words(word: str, known: Iterable[str], most: int, likeness: float = 0.6) -> list[str]:
     """The known words that are near to `word` (`likeness` of 1 is the same), capitals aside, the nearest first."""
-    by_small = {own.lower(): own for own in sorted(known, reverse=True)}
-    return [by_small[own] for own in difflib.get_close_matches(word.lower(), sorted(by_small), n=most, cutoff=likeness)]
+    by_small = {name.lower(): name for name in sorted(known, reverse=True)}
+    near = difflib.get_close_matches(word.lower(), sorted(by_small), n=most, cutoff=likeness)
+    return [by_small[small] for small in near]

@@ -14,8 +14,8 @@ import numpy as np
 import rubix_like as rl
 from rubix_like.extend import Progress, plan_share
 from rubix_like.plots.figure import save_quicklook
+from rubix_like.runtime.exit_codes import orderly_termination
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.signals import orderly_termination
 
 PEER_TIMEOUT = 6.0
 SLAB = 30

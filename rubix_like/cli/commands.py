@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
+from rubix_like.runtime.processes.launch import CONNECT_TIMEOUT, PEER_TIMEOUT
 
 Options = Mapping[str, Mapping[str, Any]]
 """Options by their names, with the keywords of `add_argument`."""

@@ -13,7 +13,7 @@ from rubix_like.config.plug_ins import READERS, SAMPLERS, STAGES
 from rubix_like.runs import known_names
 from rubix_like.runs.known_names import COLUMNS, Listing, instrument_table
 from rubix_like.runtime.notes import WARNING, Note, note_lines
-from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import table_lines
 
 WIDTH: int = 100
 """Columns of the table of instruments where no terminal says another width."""

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 
 from rubix_like.cli.commands import COMMANDS, Command
 from rubix_like.cli.options import hint_for_words, in_options, options_in
-from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
+from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion, orderly_termination
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import exits_as_errors
-from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from rubix_like.nebular import SHELF, describe_table, load_nebular
-from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import table_lines
 
 
 def print_tables(options: argparse.Namespace) -> None:  # noqa: ARG001

@@ -53,7 +53,7 @@ def in_options(message: str, options: Iterable[str]) -> str:
 
 
 _MODEL = "rubix_like.config.run_config:RunConfig"
-_KEYS_NEAR = "rubix_like.config.dotted_keys:keys_near"
+_KEYS_NEAR = "rubix_like.config.messages:keys_near"
 """Imported only where something is wrong: the settings take half a second."""
 
 _PATH = {"output": "output.path", "library": "ssp.library", "instrument": "instrument.name", "galaxy": "galaxy.path"}

@@ -57,7 +57,7 @@ def settings(prefix: str, **others: Any) -> list[str]:  # noqa: ARG001
     key, equals, _ = prefix.partition("=")
     if equals:
         return _beginning(prefix, [f"{key}={name}" for name in resource_names(_NAMED[key])]) if key in _NAMED else []
-    dotted_keys = found_at("rubix_like.config.dotted_keys:dotted_keys")
+    dotted_keys = found_at("rubix_like.config.messages:dotted_keys")
     keys = dotted_keys(found_at("rubix_like.config.run_config:RunConfig"), beginning=prefix)
     return _beginning(prefix, sorted({f"{key}=" for key in keys}))
 

@@ -8,7 +8,7 @@ from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.plots.style import check_picture_suffix, import_matplotlib
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.writers import PICTURE, check_outputs
-from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import table_lines
 from rubix_like.ssp import SHELF, describe_library, import_library
 from rubix_like.ssp.comparison import comparison_lines, solar_population
 from rubix_like.ssp.library import load_ssp

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 def check_windows(*windows: tuple[Window, ...] | None) -> None:
     """Raise ValueError for a window that does not increase."""
-    for low, high in (window for own in windows for window in own or ()):
+    for low, high in (window for set_ in windows for window in set_ or ()):
         if low >= high:
             raise ValueError(f"windows, exclude: expected increasing wavelengths, got [{low:g}, {high:g}]")
 
@@ -66,7 +66,7 @@ class CovarianceSettings(AbstractSettings):
         lengths = {len(row) for row in lists}
         if len(lengths) > 1:
             raise ValueError(f"expected rows of one length, got rows of {', '.join(map(str, sorted(lengths)))} numbers")
-        words = [own for row in lists for own in row if isinstance(own, str) and number_in(own) is None]
+        words = [cell for row in lists for cell in row if isinstance(cell, str) and number_in(cell) is None]
         if words:
             raise ValueError(f"expected rows of numbers, got '{words[0]}' among them")
         return value
@@ -232,7 +232,7 @@ class DataSetSettings(AbstractSettings):
         matrix = self.covariance.matrix if isinstance(self.covariance, CovarianceSettings) else None
         sky = None if self.nuisance.sky is None else self.nuisance.sky.templates
         found = (self.file, filter_file, matrix if isinstance(matrix, Path) else None, sky)
-        yield from (own for own in found if own is not None and own != Path(FLAT))
+        yield from (path for path in found if path is not None and path != Path(FLAT))
 
     @field_validator("instrument", mode="before")
     @classmethod

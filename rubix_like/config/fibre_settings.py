@@ -94,14 +94,14 @@ class RefractionSettings(AbstractSettings):
     @field_validator("zenith_distance")
     @classmethod
     def _check_distance(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        wrong = [own for own in value if not 0 <= own <= _FARTHEST_FROM_ZENITH]
+        wrong = [angle for angle in value if not 0 <= angle <= _FARTHEST_FROM_ZENITH]
         if wrong:
             raise ValueError(f"expected angles from 0 to {_FARTHEST_FROM_ZENITH:g} deg, got {wrong[0]:g}")
         return value
 
     def of_exposures(self, number: int) -> "RefractionSettings":
         """With an angle of each kind for so many exposures; ValueError where there are others."""
-        own = {}
+        angles = {}
         for name in ("zenith_distance", "zenith_angle"):
             value = getattr(self, name)
             if len(value) not in (1, number):
@@ -109,8 +109,8 @@ class RefractionSettings(AbstractSettings):
                     f"refraction.{name}: expected one number, or one for each of the {number} exposures (dithers), got "
                     f"{len(value)}"
                 )
-            own[name] = value * (number // len(value))
-        return self.model_copy(update=own)
+            angles[name] = value * (number // len(value))
+        return self.model_copy(update=angles)
 
 
 class FibreSettings(AbstractSettings):

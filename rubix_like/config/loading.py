@@ -160,11 +160,11 @@ def _seen_gaps(config: RunConfig, name: str) -> dict[str, Any]:
         return {}
 
     def is_elsewhere(span: tuple[float, float] | None) -> bool:
-        seen = [own for own, arm in arms.items() if span is None or arm.wavelength.reaches(*span)]
+        seen = [other for other, arm in arms.items() if span is None or arm.wavelength.reaches(*span)]
         return bool(seen) and name not in seen
 
     gaps = [span for span in systematics.gaps if not is_elsewhere(span)]
-    missing = [own.model_dump() for own in systematics.missing if not is_elsewhere(own.wavelength)]
+    missing = [region.model_dump() for region in systematics.missing if not is_elsewhere(region.wavelength)]
     fewer = {"systematics.gaps": gaps} if len(gaps) < len(systematics.gaps) else {}
     return fewer | ({"systematics.missing": missing} if len(missing) < len(systematics.missing) else {})
 
@@ -351,8 +351,8 @@ def _placed_in_component(
     """A copy of the section `galaxy` with `value` in the component that `path` names: `disc.mass`, or
     `components.disc.mass`. Raises ConfigError where there is no such component."""
     name, *rest = path[1:] if path[0] == "components" else path
-    components = [_as_section(own, f"galaxy.components[{n}]", key) for n, own in enumerate(galaxy["components"])]
-    names = [str(own.get("name")) for own in components]
+    components = [_as_section(part, f"galaxy.components[{n}]", key) for n, part in enumerate(galaxy["components"])]
+    names = [str(component.get("name")) for component in components]
     if name not in names:
         others = list(ComponentsReader.model_fields) if path[0] == name else []
         words = ", or a key of the section galaxy" if others else ""

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args, get_origin, runtime_checkable
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from rubix_like.config.dotted_keys import keys_near
+from rubix_like.config.plug_ins import READERS
 from rubix_like.config.quantities import InUnit, number_in
 from rubix_like.config.settings import AbstractSettings, sections_in
-from rubix_like.errors import nearest, or_install, suggest
+from rubix_like.errors import nearest, nearest_words, or_install, suggest
 
 _BY_OTHERS = "run dynesty or nautilus on rl.log_posterior, as docs/own-inference.md shows"
 
@@ -198,8 +198,8 @@ def _null_instead(came: object, model: type[BaseModel], location: tuple[str | in
     if str(came).lower() not in _NOTHING or not location:
         return ""
     section = _section_at(model, location[:-1])
-    own = None if section is None else _annotation(section, str(location[-1]))
-    return "; for none write null" if type(None) in get_args(own) else ""
+    annotation = None if section is None else _annotation(section, str(location[-1]))
+    return "; for none write null" if type(None) in get_args(annotation) else ""
 
 
 def _shown(value: object) -> str:
@@ -284,6 +284,55 @@ def _wanted(key: str, section: type[BaseModel] | None) -> str:
     kinds = {float: "a number", int: "a whole number"}
     what = kinds.get(field.annotation, "a value") if unit is None else f"a quantity in {unit}"
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-    found = [(sign, getattr(own, name, None)) for own in field.metadata for name, sign in signs.items()]
+    found = [(sign, getattr(mark, name, None)) for mark in field.metadata for name, sign in signs.items()]
     limits = [f"{sign} {limit:g}" for sign, limit in found if limit is not None]
     return f"{what} ({', '.join(limits)})" if limits else what
+
+
+_READERS = "galaxy"
+"""The section whose keys are those of its reader."""
+
+
+_LAST = ("fit", "simulate")
+"""Sections whose keys are the last to be thought of."""
+
+
+def dotted_keys(
+    model: type[BaseModel], prefix: str = "", above: tuple[type[BaseModel], ...] = (), beginning: str = ""
+) -> Iterator[str]:
+    """The dotted key of every setting below `model` that is no section, readers' included; lists of sections, and
+    sections of a class they are within (`above`), count as settings.
+
+    Only keys on the way to `beginning` and below it: those of `galaxy` need JAX.
+    """
+    above = (*above, model)
+    for name, field in model.model_fields.items():
+        key, sections = f"{prefix}{name}", list(sections_in(field.annotation, listed=False))
+        if not (key.startswith(beginning) or beginning.startswith(f"{key}.")):
+            continue
+        if key == _READERS:
+            sections = [READERS.find(reader) for reader in READERS.builtin]
+        sections = [section for section in sections if section not in above]
+        for section in sections:
+            yield from dotted_keys(section, f"{key}.", above, beginning)
+        if not sections:
+            yield key
+
+
+def keys_near(word: str, model: type[BaseModel], likeness: float = 0.6) -> list[str]:
+    """The dotted keys that end in `word`, the shortest first; else those whose last part is near to it (`likeness` as
+    in `nearest_words`)."""
+    return near_among(word, dotted_keys(model), likeness)
+
+
+def near_among(word: str, known: Iterable[str], likeness: float = 0.6) -> list[str]:
+    """The dotted keys among some `known` ones, as `keys_near` finds them."""
+    keys = sorted(set(known), key=lambda key: (key.count("."), key.startswith(_LAST), key))
+    asked = word.lower().replace("-", "_")
+    ends = [key for key in keys if f".{key}".endswith(f".{asked}")]
+    if ends:
+        return ends
+    last: dict[str, str] = {}
+    for key in keys:
+        last.setdefault(key.rpartition(".")[2], key)
+    return [last[near] for near in nearest_words(asked.rpartition(".")[2], last, 1, likeness)]

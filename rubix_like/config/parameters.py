@@ -139,7 +139,7 @@ def _declared(settings: type[BaseModel], prefix: str) -> dict[str, Declaration]:
         mark = _mark(settings, name)
         if mark is not None:
             form = Annotated[field.annotation, *field.metadata]
-            units = (getattr(own, "unit", None) for own in metadata_of(form))
+            units = (getattr(item, "unit", None) for item in metadata_of(form))
             found[prefix + name] = Declaration(prefix + name, next(filter(None, units), ""), mark, form, settings)
         for section in _sections(settings)[name]:
             found |= declarations(section, f"{prefix}{name}.")
@@ -164,7 +164,7 @@ def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str 
         if _mark(settings, key) is not None and name not in present:
             yield name
         for section in _sections(settings)[key]:
-            if type(None) not in get_args(field.annotation) or any(own.startswith(f"{name}.") for own in present):
+            if type(None) not in get_args(field.annotation) or any(other.startswith(f"{name}.") for other in present):
                 yield from missing_in(section, present, f"{name}.")
             else:
                 yield from [name] if declarations(section) else []

@@ -64,7 +64,7 @@ class InUnit:
 
     def _serialize(self, value: float | tuple[float, ...], info: Any) -> Any:
         if isinstance(value, tuple):
-            return [self._serialize(own, info) for own in value]
+            return [self._serialize(number, info) for number in value]
         if isinstance(value, BaseModel):
             raise PydanticSerializationUnexpectedValue("a section")  # the next member of the union writes it
         return f"{value!r} {self.unit}" if (info.context or {}).get(WITH_UNITS) else value

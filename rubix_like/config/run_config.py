@@ -299,12 +299,11 @@ class _AnyReader:
     """JSON schema of the `galaxy` section: that of any registered reader, or null."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        readers = {name: READERS.find(name) for name in READERS.usable_names()}
-        schemas = {name: described_schema(own, own.__pydantic_core_schema__, handler) for name, own in readers.items()}
-        named = [
-            {"allOf": [schema, {"required": ["path" if name == "auto" else "reader"]}]}
-            for name, schema in schemas.items()
-        ]
+        named = []
+        for name in READERS.usable_names():
+            reader = READERS.find(name)
+            described = described_schema(reader, reader.__pydantic_core_schema__, handler)
+            named.append({"allOf": [described, {"required": ["path" if name == "auto" else "reader"]}]})
         return {"anyOf": [*named, {"type": "null"}]}
 
 
@@ -370,7 +369,7 @@ class RunConfig(AbstractSettings):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """With the sections of all plug-ins that can be used, and no other keys."""
-        sections = {name: own for name, own in usable_sections().items() if name not in cls.model_fields}
+        sections = {name: section for name, section in usable_sections().items() if name not in cls.model_fields}
         found = schema_with_sections(cls, schema, handler, sections)
         whole = handler.resolve_ref_schema(found)
         whole["required"] = [name for name in whole["required"] if name != "instrument"]
@@ -438,7 +437,7 @@ class RunConfig(AbstractSettings):
 
     def _check_painted(self, reader: ComponentsReader) -> None:
         """Raise ValueError for components that the pipeline paints no light of."""
-        gas = [own.name for own in reader.components if own.lines is not None]
+        gas = [component.name for component in reader.components if component.lines is not None]
         if not gas:
             return
         if self.lines is not None:
@@ -497,14 +496,14 @@ class RunConfig(AbstractSettings):
         psf = self.instrument.psf
         sections = {} if psf is None else {"instrument.psf": psf.numbers()}
         sections |= {name: parameter_values(section) for name, section in (self.model_extra or {}).items()}
-        return found | {f"{name}.{key}": value for name, own in sections.items() for key, value in own.items()}
+        return found | {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}
 
     @property
     def is_oriented(self) -> bool:
         """Whether the galaxy is turned on the sky: by an alignment, or by an angle (also one of 0)."""
         angles = (self.observation.inclination, self.observation.position_angle)
-        own = isinstance(self.galaxy, ComponentsReader)  # components have angles of their own beside these
-        return own or self.resolved_align != "none" or angles != (None, None)
+        is_smooth = isinstance(self.galaxy, ComponentsReader)  # components have angles of their own beside these
+        return is_smooth or self.resolved_align != "none" or angles != (None, None)
 
     @property
     def frees_places(self) -> bool:

@@ -96,12 +96,12 @@ def _docstrings(module: str) -> dict[str, dict[str, str]]:
 
 def _described_classes(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, dict[str, str]]]:
     """The classes of a module or class, and those inside of its functions and classes."""
-    for own in body:
-        if isinstance(own, ast.ClassDef):
-            yield prefix + own.name, dict(_described_names(own))
-            yield from _described_classes(own.body, f"{prefix}{own.name}.")
-        elif isinstance(own, ast.FunctionDef):
-            yield from _described_classes(own.body, f"{prefix}{own.name}.<locals>.")
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield prefix + node.name, dict(_described_names(node))
+            yield from _described_classes(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield from _described_classes(node.body, f"{prefix}{node.name}.<locals>.")
 
 
 def _described_names(kind: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -141,15 +141,15 @@ def read_with_sections(
 
     Raises ValidationError with the errors of both; a key that is neither is one of them.
     """
-    own = {name: value for name, value in given.items() if name in model.model_fields or not isinstance(name, str)}
+    known = {name: value for name, value in given.items() if name in model.model_fields or not isinstance(name, str)}
     lines: list[InitErrorDetails] = []
-    for name in dict.fromkeys([*sections, *(name for name in given if name not in own)]):
+    for name in dict.fromkeys([*sections, *(name for name in given if name not in known)]):
         try:
-            own[name] = _read_section(sections, name, given.get(name))
+            known[name] = _read_section(sections, name, given.get(name))
         except ValidationError as error:
             lines += _lines(error, name)
     try:
-        made = handler(own)
+        made = handler(known)
     except ValidationError as error:
         raise ValidationError.from_exception_data(model.__name__, [*_lines(error), *lines]) from error
     if lines:
@@ -163,7 +163,7 @@ def schema_with_sections(
     """JSON schema of a class with these sections beside its own keys, and no other ones."""
     made = handler.resolve_ref_schema(described_schema(settings, schema, handler))
     made["properties"] |= {
-        name: described_schema(own, own.__pydantic_core_schema__, handler) for name, own in sections.items()
+        name: described_schema(section, section.__pydantic_core_schema__, handler) for name, section in sections.items()
     }
     made["additionalProperties"] = False
     return made

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rubix_like.arguments import named_arguments
 from rubix_like.config import RunConfig
-from rubix_like.config.dotted_keys import dotted_keys
+from rubix_like.config.messages import dotted_keys
 from rubix_like.config.parameters import Declaration, Parameter, declarations, missing_in
 from rubix_like.config.quantities import Number
 from rubix_like.errors import ConfigError, suggest

@@ -51,8 +51,7 @@ from rubix_like.instrument.pointing import Pointing
 from rubix_like.runtime.mesh.mesh import DeviceLayout, as_dtype, own_copy, put, replicated
 from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.registry import exits_as_errors
-from rubix_like.runtime.text_tables import html_table
-from rubix_like.runtime.words import counted
+from rubix_like.runtime.words import counted, html_table
 
 Chosen = Parameters | Mapping[str, Any] | None
 """All parameters, or some of them by dotted name, each in its unit or a quantity; None: the configuration's."""

@@ -16,8 +16,7 @@ from rubix_like.arguments import expect_fields
 from rubix_like.constants import COLUMN_UNITS
 from rubix_like.errors import expect
 from rubix_like.physics.units import given_numbers, plain_numbers, universe_age_in_yr
-from rubix_like.runtime.text_tables import html_table
-from rubix_like.runtime.words import counted
+from rubix_like.runtime.words import counted, html_table
 
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]

@@ -17,11 +17,11 @@ from rubix_like.config.sections.wavelength import STEP_UNITS
 from rubix_like.errors import ConfigError
 from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.runtime.note_keys import MISTAKES
+from rubix_like.runtime.notes import MISTAKES
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource, resource_names
-from rubix_like.runtime.text_tables import html_table, table_lines
+from rubix_like.runtime.words import html_table, table_lines
 
 Rows = list[tuple[str, str]]
 

@@ -20,8 +20,7 @@ from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Sou
 from rubix_like.runs.run_summary import emitters
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
-from rubix_like.runtime.processes.process_group import AbstractProcessGroup
-from rubix_like.runtime.processes.shared_memory import least_memory
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup, least_memory
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.words import counted
 

@@ -30,8 +30,7 @@ from rubix_like.galaxy.placing import shard_local
 from rubix_like.readers.galaxy_loading import has_more_stars, load, needs_all_stars, open_galaxy
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.mesh.mesh import check_process_mesh, put, replicated
-from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
-from rubix_like.runtime.processes.shared_memory import least_memory
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup, least_memory
 from rubix_like.runtime.progress import Progress, Report
 
 BYTES_PER_STAR: int = 400

@@ -175,13 +175,13 @@ def check_output(
         if package is not None:
             import_optional(package, f"output.path: '{file.path.name}'")
     every = check_replaced(config, path, read, overwrite=overwrite)
-    for own in every:
-        if every.count(own) > 1:
+    for file_path in every:
+        if every.count(file_path) > 1:
             raise ConfigError(
-                f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
+                f"output: expected another file for every cube and its maps, got '{file_path}' for two of them; change "
                 f"output.path, output.maps, or the name of a pointing or observation"
             )
-        check_writable(own, sum(file.n_bytes + file.truth_bytes + file.spectra_bytes for file in files))
+        check_writable(file_path, sum(file.n_bytes + file.truth_bytes + file.spectra_bytes for file in files))
     return every
 
 
@@ -193,7 +193,7 @@ def check_replaced(config: RunConfig, path: Path, read: Sequence[Named] = (), *,
     Python, count as one. `read`: files beside those that the settings name which must not be replaced.
     """
     files = output_files(config, path)
-    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
+    every = [written for file in files for written in (file.path, *(other for _, other in file.others))]
     maker = configuration_words(config.output.configuration)
     check_outputs(every, _OF_RUNS, "output", (*named_files(config), *read), overwrite=overwrite, maker=maker)
     return every
@@ -211,7 +211,7 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
     shape = (*footprint.shape, n_wave)
     layout, chosen = config.output.layout, find_format(path, config.output.layout)
     noise, wide = config.noise is not None, config.engine.precision == "float64"
-    own = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
+    n_bytes = file_size(chosen, shape, noise=noise, truth=config.keeps_truth, float64=wide)
     fibres = None if is_mosaic else config.instrument.fibres
     if fibres is not None and (layout != "default" or chosen.keeps_fibres):
         weights, bins = cube_weights(fibres.cube, fibre_places(fibres), footprint), config.instrument.wavelength
@@ -222,7 +222,7 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
             bytes_per_bin += 4 * (config.systematics is not None)
             total += 16 * bins.n_wave * len(fibres.dithers) * (fibres.refraction is not None)
             total += fibres_bytes(weights, bins.n_wave, bytes_per_bin)
-        own += total
+        n_bytes += total
     truth, truth_bytes = None, 0
     if config.keeps_truth and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
@@ -237,7 +237,7 @@ def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: boo
         path,
         footprint,
         n_wave,
-        own,
+        n_bytes,
         layout,
         packing,
         truth,

@@ -119,7 +119,7 @@ def plug_in_place(kind: str, group: str, name: str) -> str:
 def failed_plug_in(error: BaseException) -> str | None:
     """The words for the package from outside whose code raised the error; None where it is none of a plug-in."""
     places = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if places[-1:] == ["rubix_like.runtime.signals"]:  # the end that a signal asked for
+    if places[-1:] == ["rubix_like.runtime.exit_codes"]:  # the end that a signal asked for
         return None
     every = entry_points()
     groups = [every.select(group=group) for group in every.groups if group.startswith("rubix_like.")]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
-from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import table_lines
 from rubix_like.ssp.library import SSPLibrary
 
 SOLAR_V_MAGNITUDE: float = 4.81

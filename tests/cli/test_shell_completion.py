@@ -10,7 +10,7 @@ from command_line import main
 
 from rubix_like import RunConfig
 from rubix_like.cli.shell_completion import settings
-from rubix_like.config.dotted_keys import dotted_keys
+from rubix_like.config.messages import dotted_keys
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

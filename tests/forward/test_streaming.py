@@ -33,8 +33,7 @@ from rubix_like.galaxy.galaxy_parts import GalaxyInMemory, SlabCuts, place_slabs
 from rubix_like.runs.observers import check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.runs.run import check_lines, compute, prepare
-from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
-from rubix_like.runtime.processes.shared_memory import least_share
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup, least_share
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

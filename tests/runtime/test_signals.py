@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from rubix_like.runtime.signals import orderly_termination
+from rubix_like.runtime.exit_codes import orderly_termination
 
 
 class Thing:

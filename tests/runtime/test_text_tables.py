@@ -1,6 +1,6 @@
 """Tables of text."""
 
-from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import table_lines
 
 ROWS = [("name", "best", "unit"), ("inclination", "1.5", "deg"), ("[b]x[/b]", "-12.25", "")]
 

@@ -312,7 +312,7 @@ class FitSettings(AbstractSettings):
             raise ValueError(
                 f"expected parameters with values, e.g. {{observation.inclination: 40 deg}}, got {value!r}"
             )
-        return None if value is None else {str(name): own for name, own in value.items()}
+        return None if value is None else {str(name): start for name, start in value.items()}
 
     @field_validator("output")
     @classmethod
@@ -353,7 +353,7 @@ class FitSettings(AbstractSettings):
             place = f"data.{next(iter(self.data))}.{_OF_ONE_CUBE[given[0]]}"
             raise ValueError(f"{given[0]}: expected null beside several data sets, got a value; give it as {place}")
         if self.likelihood.asks_for_covariance:
-            cube = next((name for name, own in self.data.items() if own.kind == "cube"), "NAME")
+            cube = next((name for name, data in self.data.items() if data.kind == "cube"), "NAME")
             raise ValueError(
                 f"likelihood.covariance: expected auto or null beside several data sets, got "
                 f"{self.likelihood.asked_covariance}; each set has its own: fit.data.{cube}.covariance"

@@ -354,8 +354,8 @@ class InstrumentSettings(AbstractSettings):
     def label(self) -> str:
         """The name for headers: that of the preset, or of the file without folder and suffix, and of the only arm."""
         path = Path(self.name)
-        own = path.stem if path.suffix in SUFFIXES else self.name
-        return own if self.arm is None else f"{own}_{self.arm}"
+        name = path.stem if path.suffix in SUFFIXES else self.name
+        return name if self.arm is None else f"{name}_{self.arm}"
 
     @property
     def n_spaxel_xy(self) -> tuple[int, int]:
@@ -420,30 +420,30 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
         raise ConfigError(
             f"{stray[0]}: expected it in one of the arms, e.g. arms.{name}.{stray[0]}, got it beside them"
         )
-    whole = {str(name): _whole_arm(section, own) for name, own in arms.items()}
+    whole = {str(name): _whole_arm(section, arm) for name, arm in arms.items()}
     if chosen is None:
         _check_used(arms, {key: given[key] for key in stray})
     if chosen is not None and chosen not in whole:
         raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
     is_settled = chosen is None and (not whole or is_complete(given))
-    if is_settled or not all(isinstance(own, Mapping) for own in whole.values()):
+    if is_settled or not all(isinstance(arm, Mapping) for arm in whole.values()):
         return {**section, "arms": whole}
     if chosen is not None:
-        own = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
-        return {**section, **own, "arms": None, "join": False}
+        arm = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
+        return {**section, **arm, "arms": None, "join": False}
     if section.get("join") is not True:
         first = next(iter(whole.values()))
         return {**section, **{key: first[key] for key in ArmSettings.model_fields}, "arms": whole}
     try:
-        bins = {name: WavelengthSettings.model_validate(own["wavelength"]) for name, own in whole.items()}
+        bins = {name: WavelengthSettings.model_validate(arm["wavelength"]) for name, arm in whole.items()}
     except (ValidationError, KeyError):
         return {**section, "arms": whole}
     return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}
 
 
 def _check_used(arms: Mapping[Any, Any], stray: Mapping[str, Any]) -> None:
-    for key, own in stray.items():
-        for below in own if key in _OF_ARM and isinstance(own, Mapping) and own else [None]:
+    for key, section in stray.items():
+        for below in section if key in _OF_ARM and isinstance(section, Mapping) and section else [None]:
             if arms and all(_sets(arm, key, below) for arm in arms.values()):
                 place = key if below is None else f"{key}.{below}"
                 raise ConfigError(
@@ -458,22 +458,22 @@ def _sets(arm: object, key: str, below: str | None) -> bool:
         return True
     if not isinstance(arm, Mapping):
         return False
-    own = arm.get(key)
-    return "name" in arm or (key in arm and (below is None or not isinstance(own, Mapping) or below in own))
+    value = arm.get(key)
+    return "name" in arm or (key in arm and (below is None or not isinstance(value, Mapping) or below in value))
 
 
-def _whole_arm(section: Mapping[str, Any], own: object) -> Any:
+def _whole_arm(section: Mapping[str, Any], arm: object) -> Any:
     """All keys of an arm: its own over those of the preset that it names, else of the instrument."""
-    own = {"name": own} if isinstance(own, str) else own
-    if not isinstance(own, Mapping):
-        return own
-    below = with_preset({"name": own["name"]}) if "name" in own else section
-    if "name" in own and below.get("arms"):
+    arm = {"name": arm} if isinstance(arm, str) else arm
+    if not isinstance(arm, Mapping):
+        return arm
+    below = with_preset({"name": arm["name"]}) if "name" in arm else section
+    if "name" in arm and below.get("arms"):
         raise ConfigError(
-            f"arms: expected an instrument without arms as one of them, got '{own['name']}', which has "
+            f"arms: expected an instrument without arms as one of them, got '{arm['name']}', which has "
             f"{', '.join(map(str, below['arms']))}; give presets of one detector each"
         )
-    layers = [{key: below.get(key) for key in ArmSettings.model_fields}, own]
+    layers = [{key: below.get(key) for key in ArmSettings.model_fields}, arm]
     merged = {key: value for key, value in merge_layers(layers, _OF_ARM).items() if key not in ("name", "based_on")}
     with_own_edges = with_edges(merged)
     return {**merged, "wavelength": with_own_edges.get("wavelength")}

@@ -34,7 +34,7 @@ _TWICE = (
 def _one_source(value: object) -> object:
     """The source, also as a list of one; raises ValueError for both."""
     given = value if isinstance(value, list | tuple) else (value,)
-    names = {own for own in given if isinstance(own, str)}
+    names = {name for name in given if isinstance(name, str)}
     if {"stars", "star_forming_gas"} <= names:
         raise ValueError(_TWICE)
     if "agn" in names and len(given) > 1:

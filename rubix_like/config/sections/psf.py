@@ -212,7 +212,7 @@ class PSFSettings(AbstractSettings):
             raise ValueError(f"a PSF of kind {self.kind} has the keys {', '.join(known)}; got {', '.join(alien)}")
         missing = [key for key in (_NEEDED[self.kind], "beta") if key in known and getattr(self, key) is None]
         if self.field is not None and not self.is_profile:  # every place may have its own
-            missing = [key for key in missing if any(getattr(own, key) is None for own in self.field)]
+            missing = [key for key in missing if any(getattr(place, key) is None for place in self.field)]
         if missing:
             raise ValueError(f"a PSF of kind {self.kind} needs {' and '.join(missing)}, got none")
         return self
@@ -228,7 +228,7 @@ class PSFSettings(AbstractSettings):
                     f"{name}: expected one value, or one per wavelength ({n_table or 'psf.wavelength is not given'}), "
                     f"got {len(value)}"
                 )
-        values = [value for _, value in self._widths()] + [own.width for own in self.field or ()]
+        values = [value for _, value in self._widths()] + [place.width for place in self.field or ()]
         if n_table and self.kind != "image" and not any(isinstance(value, tuple) for value in values):
             raise ValueError("wavelength: expected a width per wavelength beside it, got one for all")
         return self
@@ -238,23 +238,23 @@ class PSFSettings(AbstractSettings):
         if self.field is None:
             return self
         known = _AT_PLACES[self.kind]
-        for number, own in enumerate(self.field):
+        for number, place in enumerate(self.field):
             alien = [
-                key for key in PSFPlace.model_fields if key not in ("at", *known) and getattr(own, key) is not None
+                key for key in PSFPlace.model_fields if key not in ("at", *known) and getattr(place, key) is not None
             ]
             if alien:
                 raise ValueError(
                     f"field[{number}]: a PSF of kind {self.kind} may differ by {', '.join(known)}; got "
                     f"{', '.join(alien)}"
                 )
-            for name, value in (("width", own.width), ("beta", own.beta)):
+            for name, value in (("width", place.width), ("beta", place.beta)):
                 if isinstance(value, tuple) and len(value) != len(self.wavelength or ()):
                     raise ValueError(
                         f"field[{number}].{name}: expected one value, or one per wavelength "
                         f"({len(self.wavelength or ()) or 'psf.wavelength is not given'}), got {len(value)}"
                     )
         rows, columns = self.field_axes
-        if len({own.at for own in self.field}) != len(self.field) or len(self.field) != len(rows) * len(columns):
+        if len({place.at for place in self.field}) != len(self.field) or len(self.field) != len(rows) * len(columns):
             raise ValueError(
                 f"field: expected each place of a grid once, every y with every x; got {len(self.field)} places with "
                 f"{len(rows)} different y and {len(columns)} different x"
@@ -264,7 +264,7 @@ class PSFSettings(AbstractSettings):
     @property
     def field_axes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """y of the rows and x of the columns of the grid `field`, in arcsec, increasing."""
-        places = [own.at for own in self.field or ()]
+        places = [place.at for place in self.field or ()]
         return tuple(sorted({y for _, y in places})), tuple(sorted({x for x, _ in places}))
 
     @property
@@ -272,21 +272,21 @@ class PSFSettings(AbstractSettings):
         """The PSF at each place of `field`, row after row of increasing y and x; itself where there is no field."""
         if self.field is None:
             return (self,)
-        return tuple(self._at(own) for own in sorted(self.field, key=lambda own: own.at[::-1]))
+        return tuple(self._at(place) for place in sorted(self.field, key=lambda place: place.at[::-1]))
 
     def _at(self, place: PSFPlace) -> "PSFSettings":
         width = 1.0 if place.width is None else place.width
-        own: dict[str, Any] = {"field": None}
+        changes: dict[str, Any] = {"field": None}
         if self.fwhm is not None:
-            own["fwhm"] = _times(self.fwhm, width)
+            changes["fwhm"] = _times(self.fwhm, width)
         if self.components is not None:
-            own["components"] = tuple(
+            changes["components"] = tuple(
                 part.model_copy(update={"fwhm": _times(part.fwhm or 0.0, width)}) for part in self.components
             )
         if place.file is not None:
-            own |= {"file": place.file, "file_scale": place.file_scale}
-        own |= {key: getattr(place, key) for key in ("beta", "optics") if getattr(place, key) is not None}
-        return self.model_copy(update=own)
+            changes |= {"file": place.file, "file_scale": place.file_scale}
+        changes |= {key: getattr(place, key) for key in ("beta", "optics") if getattr(place, key) is not None}
+        return self.model_copy(update=changes)
 
     def _widths(self) -> Iterator[tuple[str, float | tuple[float, ...]]]:
         for number, component in enumerate(self.components or ()):
@@ -315,7 +315,7 @@ class PSFSettings(AbstractSettings):
     def narrowest(self) -> float:
         """The smallest FWHM (arcsec) among Gaussians, wavelengths and places of the field; ValueError without
         widths."""
-        return min(float(own.fwhm_table.min()) for own in self.every_place)
+        return min(float(psf.fwhm_table.min()) for psf in self.every_place)
 
     def numbers(self) -> dict[str, Any]:
         """`fwhm` (arcsec; of each Gaussian), `beta` and the Gaussians' `fraction`, as far as the kind has them.
@@ -341,6 +341,6 @@ def merged_psf(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[s
     kind = override.get("kind", preset.get("kind", "gaussian"))
     known = ("kind", "enclosed", *_KEYS.get(str(kind), ()))
     kept = {key: value for key, value in preset.items() if kind == preset.get("kind", "gaussian") or key in known}
-    below, own = kept.get("optics"), override.get("optics")
-    optics = {"optics": {**below, **own}} if isinstance(below, Mapping) and isinstance(own, Mapping) else {}
+    below, above = kept.get("optics"), override.get("optics")
+    optics = {"optics": {**below, **above}} if isinstance(below, Mapping) and isinstance(above, Mapping) else {}
     return {**kept, **override, **optics}

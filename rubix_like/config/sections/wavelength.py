@@ -194,8 +194,8 @@ class WavelengthSettings(AbstractSettings):
     @property
     def edge_values(self) -> Float[ndarray, " edge"]:
         """Edges (Angstrom) of the bins of a table."""
-        own = np.flatnonzero(self._chosen(self._every_centre))
-        return np.array(self.edges)[own[0] : own[-1] + 2]
+        chosen = np.flatnonzero(self._chosen(self._every_centre))
+        return np.array(self.edges)[chosen[0] : chosen[-1] + 2]
 
     @property
     def centre_values(self) -> Float[ndarray, " wave"]:
@@ -238,7 +238,7 @@ def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) ->
     sampling = override.get("sampling")
     if any(override.get(key) is not None for key in _OF_TABLES):
         stays = {"medium"} if override.get("edges") is not None else {"medium", "start", "stop"}
-        return {**{key: own for key, own in preset.items() if key in stays}, "sampling": "table", **override}
+        return {**{key: value for key, value in preset.items() if key in stays}, "sampling": "table", **override}
     if "step" not in override and sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
         raise ConfigError(
             f"wavelength.sampling: {sampling} changes the unit of wavelength.step to {STEP_UNITS[sampling]}; "
@@ -246,7 +246,7 @@ def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) ->
         )
     if override.get("step") is not None and any(key in preset for key in _OF_TABLES):
         preset = {"sampling": "linear"} | {
-            key: own for key, own in preset.items() if key not in (*_OF_TABLES, "sampling")
+            key: value for key, value in preset.items() if key not in (*_OF_TABLES, "sampling")
         }
     return {**preset, **override}
 
@@ -256,27 +256,28 @@ def joined_bins(arms: Mapping[str, WavelengthSettings]) -> WavelengthSettings:
 
     Raises ValueError where they do not.
     """
-    ordered = sorted(arms.items(), key=lambda own: own[1].start)
+    ordered = sorted(arms.items(), key=lambda entry: entry[1].start)
     begin, first = ordered[0]
     end, place = first.start, "join: expected arms whose bins lie on one grid without a gap"
-    for name, own in ordered:
-        if own.step is None or (own.sampling, own.medium, own.step) != (first.sampling, first.medium, first.step):
+    for name, bins in ordered:
+        if bins.step is None or (bins.sampling, bins.medium, bins.step) != (first.sampling, first.medium, first.step):
             raise ValueError(
-                f"{place}, even and with one medium and step, got {own.step} and {first.step} ({own.sampling} and "
-                f"{first.sampling}, {own.medium} and {first.medium}); set join: false"
+                f"{place}, even and with one medium and step, got {bins.step} and {first.step} ({bins.sampling} and "
+                f"{first.sampling}, {bins.medium} and {first.medium}); set join: false"
             )
-        shift = (math.log10(own.start / first.start) if own.sampling == "log" else own.start - first.start) / own.step
+        is_log = bins.sampling == "log"
+        shift = (math.log10(bins.start / first.start) if is_log else bins.start - first.start) / bins.step
         whole = round(shift)
         if abs(shift - whole) > FIT_TOLERANCE:
-            near = first.start * 10 ** (whole * own.step) if own.sampling == "log" else first.start + whole * own.step
+            near = first.start * 10 ** (whole * bins.step) if is_log else first.start + whole * bins.step
             raise ValueError(
-                f"{place}, got arms.{name}.wavelength.start {own.start:.10g}, which is {shift:.4f} bins from that of "
+                f"{place}, got arms.{name}.wavelength.start {bins.start:.10g}, which is {shift:.4f} bins from that of "
                 f"arms.{begin}; set it to {near:.10g}"
             )
-        width = float(own.widths(np.array([end]))[0])
-        if own.start > end + (1 + FIT_TOLERANCE) * width:
-            raise ValueError(f"{place}, got one that ends at {end:g} and one that begins at {own.start:g} Angstrom")
-        end = max(end, own.stop)
+        width = float(bins.widths(np.array([end]))[0])
+        if bins.start > end + (1 + FIT_TOLERANCE) * width:
+            raise ValueError(f"{place}, got one that ends at {end:g} and one that begins at {bins.start:g} Angstrom")
+        end = max(end, bins.stop)
     return first.model_copy(update={"stop": end})
 
 

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import RUN_WORDS
 from rubix_like.runtime.notes import note_lines
-from rubix_like.runtime.text_tables import html_table
+from rubix_like.runtime.words import html_table
 
 _LARGEST = 128
 """Pixels along a side of the picture, from larger fields of which every n-th row and column is taken."""

@@ -14,7 +14,7 @@ from numpy import ndarray
 from pydantic import Field
 
 from rubix_like.config import RunConfig
-from rubix_like.config.dotted_keys import dotted_keys, near_among
+from rubix_like.config.messages import dotted_keys, near_among
 from rubix_like.config.parameters import Declaration, Parameter, as_settings, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number, is_unit
 from rubix_like.config.readers.components import SECTIONS, ComponentsReader, component_declarations

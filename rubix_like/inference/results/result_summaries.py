@@ -18,8 +18,7 @@ from rubix_like.inference.results.results import FitResult, SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics, find_sampler
 from rubix_like.runtime.notes import note_lines
 from rubix_like.runtime.places import found_at
-from rubix_like.runtime.text_tables import html_table, table_lines
-from rubix_like.runtime.words import counted, listed, percent
+from rubix_like.runtime.words import counted, html_table, listed, percent, table_lines
 
 _LARGE, _SMALL = 5, -4
 """Powers of ten from which on, and below which, numbers are written with an exponent."""

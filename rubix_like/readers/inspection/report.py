@@ -28,8 +28,7 @@ from rubix_like.readers.mapped_files import conditions, find_field_map, open_map
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
 from rubix_like.readers.selection.selected import Selected, select
-from rubix_like.runtime.text_tables import table_lines
-from rubix_like.runtime.words import counted
+from rubix_like.runtime.words import counted, table_lines
 
 
 @dataclass(frozen=True)

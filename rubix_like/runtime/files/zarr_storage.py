@@ -38,7 +38,7 @@ def check_store(path: Path, complete: Collection[str]) -> None:
     Versions that did not write `ALL_STORED` left out chunks of zeros: such a store may lack chunks, said in a warning,
     but of the arrays that are `complete` in every version.
     """
-    strange = next((own for own in path.rglob("*") if not (own.is_file() or own.is_dir())), None)
+    strange = next((file for file in path.rglob("*") if not (file.is_file() or file.is_dir())), None)
     if strange is not None:  # reading a pipe may never end
         raise ValueError(
             f"{strange.relative_to(path)}: expected a file, got a pipe, a device or a lost link; {DAMAGED}"

@@ -54,37 +54,37 @@ class BinSplit:
             return jnp.zeros((), jnp.int32)
         return lax.axis_index(self.axes) * self.n_own
 
-    def add_up(self, own: Float[Array, "..."]) -> Float[Array, "..."]:
+    def add_up(self, values: Float[Array, "..."]) -> Float[Array, "..."]:
         """The sum of all parts' values."""
-        return own if self.is_whole else lax.psum(own, self.axes)
+        return values if self.is_whole else lax.psum(values, self.axes)
 
-    def gather(self, own: Float[Array, " own"]) -> Float[Array, " wave"]:
-        """A vector over all bins, from the parts of it; without the padding. Never for a cube."""
+    def gather(self, part: Float[Array, " part"]) -> Float[Array, " wave"]:
+        """A vector over all bins, from its parts; without the padding. Never for a cube."""
         if self.is_whole:
-            return own
-        return lax.all_gather(own, self.axes, tiled=True, to="invarying")[: self.n_wave]
+            return part
+        return lax.all_gather(part, self.axes, tiled=True, to="invarying")[: self.n_wave]
 
-    def gather_rows(self, own: Num[Array, "row own"]) -> Num[Array, "row wave"]:
+    def gather_rows(self, part: Num[Array, "row part"]) -> Num[Array, "row wave"]:
         """A few spectra over all bins, from the parts of them; without the padding. Never for a cube."""
         if self.is_whole:
-            return own
-        return lax.all_gather(own, self.axes, axis=1, tiled=True, to="invarying")[:, : self.n_wave]
+            return part
+        return lax.all_gather(part, self.axes, axis=1, tiled=True, to="invarying")[:, : self.n_wave]
 
-    def without_padding(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
+    def without_padding(self, part: Float[Array, "... part"]) -> Float[Array, "... part"]:
         """The own part with 0 where there is no bin of the detector, as a sum over bins needs it."""
         if self.n_padded == self.n_wave:
-            return own
-        return jnp.where(self._real(own), own, jnp.zeros_like(own))
+            return part
+        return jnp.where(self._real(part), part, jnp.zeros_like(part))
 
-    def with_neighbours(self, own: Float[Array, "... own"], reach: int) -> Float[Array, "... longer"]:
+    def with_neighbours(self, part: Float[Array, "... part"], reach: int) -> Float[Array, "... longer"]:
         """The own part and `reach` bins on each side of it, as whatever acts along wavelength needs them.
 
         Beyond the detector's ends, the first and the last bin go on. The neighbours send each other their borders: two
         exchanges however many devices there are. Raises ConfigError where a neighbour does not hold that many bins.
         """
-        widths = [(0, 0)] * (own.ndim - 1) + [(reach, reach)]
+        widths = [(0, 0)] * (part.ndim - 1) + [(reach, reach)]
         if self.is_whole or reach == 0:
-            return jnp.pad(own, widths, mode="edge")
+            return jnp.pad(part, widths, mode="edge")
         if reach > self.n_own:
             raise ConfigError(
                 f"devices: expected parts of at least {reach} bins, as far as a stage reaches along wavelength, got "
@@ -92,34 +92,34 @@ class BinSplit:
                 f"replicated"
             )
         first, last = self.first(), self.n_wave - 1 - self.first()
-        own = self._continued(own)
+        part = self._continued(part)
         places = self._places()
         steps = list(itertools.pairwise(places))
-        below = lax.ppermute(own[..., -reach:], self.axes, steps)
-        above = lax.ppermute(own[..., :reach], self.axes, [(high, low) for low, high in steps])
-        below = jnp.where(first == 0, own[..., :1], below)
-        above = jnp.where(last < self.n_own, own[..., -1:], above)
-        return jnp.concatenate([below, own, above], axis=-1)
+        below = lax.ppermute(part[..., -reach:], self.axes, steps)
+        above = lax.ppermute(part[..., :reach], self.axes, [(high, low) for low, high in steps])
+        below = jnp.where(first == 0, part[..., :1], below)
+        above = jnp.where(last < self.n_own, part[..., -1:], above)
+        return jnp.concatenate([below, part, above], axis=-1)
 
     def _places(self) -> list[int]:
         """The numbers by which `ppermute` knows the devices of the parts: it counts along the axes in the order of the
         mesh, whatever that of `axes`."""
         mesh = jax.sharding.get_abstract_mesh()
-        own = [name for name in mesh.axis_names if name in self.axes]
-        numbers = np.arange(self.n_shard).reshape([mesh.shape[name] for name in own])
-        return numbers.transpose([own.index(name) for name in self.axes]).ravel().tolist()
+        names = [name for name in mesh.axis_names if name in self.axes]
+        numbers = np.arange(self.n_shard).reshape([mesh.shape[name] for name in names])
+        return numbers.transpose([names.index(name) for name in self.axes]).ravel().tolist()
 
-    def _real(self, own: Float[Array, "... own"]) -> Bool[Array, "... own"]:
-        """Which bins are the detector's, in the shape of `own`."""
-        number = lax.broadcasted_iota(jnp.int32, own.shape, own.ndim - 1)
+    def _real(self, part: Float[Array, "... part"]) -> Bool[Array, "... part"]:
+        """Which bins are the detector's, in the shape of `part`."""
+        number = lax.broadcasted_iota(jnp.int32, part.shape, part.ndim - 1)
         return number < self.n_wave - self.first()
 
-    def _continued(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
+    def _continued(self, part: Float[Array, "... part"]) -> Float[Array, "... part"]:
         """The own part with the detector's last bin instead of padding; in a part that is all padding, anything."""
         if self.n_padded == self.n_wave:
-            return own
+            return part
         last = jnp.clip(self.n_wave - 1 - self.first(), 0, self.n_own - 1)
-        return jnp.where(self._real(own), own, lax.dynamic_slice_in_dim(own, last, 1, axis=-1))
+        return jnp.where(self._real(part), part, lax.dynamic_slice_in_dim(part, last, 1, axis=-1))
 
 
 WHOLE = BinSplit()

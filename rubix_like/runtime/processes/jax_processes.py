@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.exit_codes import termination_as_it_was
 from rubix_like.runtime.processes.launch import (
     EXPLICIT,
     Launch,
@@ -27,7 +28,6 @@ from rubix_like.runtime.processes.launch import (
     own_address,
 )
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
-from rubix_like.runtime.signals import termination_as_it_was
 
 _LENGTH = struct.Struct(">Q")
 _SENT = "biufcSU"

@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
+
+CONNECT_TIMEOUT: float = 300.0
+"""Seconds for which processes wait for each other at the start."""
+
+PEER_TIMEOUT: float = 100.0
+"""Seconds of silence after which a process is given up."""
 
 EXPLICIT: str = "coordinator=HOST:PORT, num_processes=N, process_id=I"
 _N_PORTS = 1 << 12

@@ -1,5 +1,6 @@
-"""The processes of a run, as the host sees them: who is who, shares of work, exchange of values."""
+"""The processes of a run, as the host sees them: who is who, shares of work, exchange of values, memory for each."""
 
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.runtime.files.outputs import explained, put_in_place, temporary_file
+from rubix_like.runtime.memory import available_memory
+
+_COMPUTER = Path("/proc/sys/kernel/random/boot_id")
 
 Value = TypeVar("Value")
 
@@ -99,3 +103,17 @@ def replacing_together(path: Path, team: AbstractProcessGroup) -> Iterator[tuple
         temporary = path.with_name(name)
         yield temporary, writing
         writing.exchange(lambda: put_in_place(temporary, path) if team.number == 0 else None)
+
+
+def least_memory(team: AbstractProcessGroup) -> int | None:
+    """Bytes that each process of a team can take, as many as the one that can take least: those on one computer share
+    what it can give. None where nobody knows."""
+    computer = _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()  # the same in its containers
+    return least_share(team.exchange(lambda: (computer, available_memory())))
+
+
+def least_share(found: list[tuple[str, int | None]]) -> int | None:
+    """Bytes for each process, from every process's computer and what that can give."""
+    computers = [computer for computer, _ in found]
+    shares = (n_bytes // computers.count(computer) for computer, n_bytes in found if n_bytes is not None)
+    return min(shares, default=None)
