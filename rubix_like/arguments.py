@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Kind(NamedTuple):
-    """What a value may be: a test, the words for what is expected, and the kinds of its members, where judged."""
+    """A kind of value: a test, the words for what is expected, and the kinds of its members, where judged."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 def named_arguments(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The same function, with a ConfigError that names the argument which is not of the kind that is annotated.
+    """Wrap a function so that a ConfigError names the argument which is not of the kind that is annotated.
 
     Judged are classes, texts, numbers, arrays of numbers, paths, functions, lists and dicts (also of one class, or of
     texts), literals, protocols for run time and unions of these; what else lists and dicts hold, and shapes, are left
@@ -183,7 +183,7 @@ def starts_anew(restart: bool, resume: bool | None, output: object) -> bool:
 
 
 def _kinds_of(annotations: Mapping[str, Any], names: dict[str, Any]) -> dict[str, tuple[Kind, ...]]:
-    """By name: the kinds that a value may have; those that cannot be judged are left out."""
+    """Kinds that a value may have, by name; those that cannot be judged are left out."""
     found = {}
     for name, annotation in annotations.items():
         kinds = [_kind(member) for member in _members(_evaluated(annotation, names))]

@@ -1,4 +1,4 @@
-"""What plug-ins import (docs/how-to-extend.md), and what scripts use beside the names of `rubix_like` itself.
+"""Names for plug-ins (docs/how-to-extend.md), and for scripts beside those of `rubix_like` itself.
 
 | to write | needs |
 |---|---|

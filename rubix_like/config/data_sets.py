@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from rubix_like.config.parameters import Prior
-from rubix_like.config.quantities import Angstrom, Arcsec, Degree, Integer, Number, Sizes, number_in
+from rubix_like.config.quantities import Arcsec, Degree, Integer, Number, PositiveAngstrom, Sizes, number_in
 from rubix_like.config.settings import AbstractSettings
 
-Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
+Window = tuple[PositiveAngstrom, PositiveAngstrom]
 """First and last wavelength in Angstrom of the data's own medium."""
 
 Windows = Annotated[tuple[Window, ...], Field(min_length=1)]
@@ -96,7 +96,7 @@ class SkyResidualSettings(AbstractSettings):
 
 
 class NuisanceSettings(AbstractSettings):
-    """What is not known of one set of data: each key's prior makes a free parameter `data.NAME.KEY`."""
+    """Unknowns of one set of data: each key's prior makes a free parameter `data.NAME.KEY`."""
 
     scale: Prior | None = None
     """Prior of a factor on the model's flux, > 0: the error of the flux calibration, e.g. {log_normal: [1, 0.1]}."""
@@ -123,7 +123,7 @@ _MOST_CELLS = 1000
 
 
 class SpectrumAperture(AbstractSettings):
-    """Where on the sky a spectrum was taken: all the light inside counts."""
+    """The aperture on the sky of a spectrum: all the light inside counts."""
 
     shape: Literal["square", "rectangle", "circle", "hexagon"] = "circle"
     size: Sizes
@@ -212,7 +212,7 @@ class DataSetSettings(AbstractSettings):
 
     @property
     def kind(self) -> Literal["cube", "image", "spectrum", "fibres"]:
-        """What the data are."""
+        """The kind of the data."""
         if self.fibres is not None:
             return "fibres"
         if self.filter is not None:
@@ -221,7 +221,7 @@ class DataSetSettings(AbstractSettings):
 
     @property
     def file(self) -> Path | None:
-        """Where the data are; None: given in Python."""
+        """The file of the data; None: given in Python."""
         path = getattr(self, self.kind)
         return None if path == Path(GIVEN) and self.kind == "fibres" else path
 

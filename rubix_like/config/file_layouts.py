@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator
-
 from rubix_like.arguments import expect_fields
 from rubix_like.config.messages import refusal
-from rubix_like.config.plug_ins import FILE_LAYOUTS
+from rubix_like.config.plug_ins import FILE_LAYOUTS, member_of
 from rubix_like.config.settings import WithSchema
-from rubix_like.errors import ConfigError, nearest, suggest
+from rubix_like.errors import ConfigError, suggest
 
 HEADER_BYTES: int = 200_000
 """More than all headers and tables of a file, except those with a row per bin."""
@@ -95,15 +93,8 @@ class FileLayout:
     formats: tuple[FileFormat, ...]
 
 
-def _check_known(value: str) -> str:
-    if value not in FILE_LAYOUTS:
-        known = FILE_LAYOUTS.names()
-        raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
-    return value
-
-
 LayoutName = Annotated[
-    str, AfterValidator(_check_known), WithSchema(lambda text: {**text, "enum": list(FILE_LAYOUTS.names())})
+    str, member_of(FILE_LAYOUTS), WithSchema(lambda text: {**text, "enum": list(FILE_LAYOUTS.names())})
 ]
 """The name of a registered layout, as a setting."""
 

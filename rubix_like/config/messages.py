@@ -124,7 +124,7 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
 
 
 def explain_value(error: ValidationError) -> str:
-    """What was expected of a single value that the type of a setting refused."""
+    """The message on a single value that the type of a setting refused."""
     item = error.errors(include_url=False)[0]
     return _sentence(item, BaseModel, ()).removeprefix(": ")
 
@@ -194,7 +194,7 @@ def _takes(section: type[BaseModel], values: dict[str, Any]) -> bool:
 
 
 def _null_instead(came: object, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
-    """What a word for nothing should have been, where nothing can stand."""
+    """The clause that a word for nothing should be null, where null can stand."""
     if str(came).lower() not in _NOTHING or not location:
         return ""
     section = _section_at(model, location[:-1])

@@ -80,7 +80,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is declared of a parameter: dotted name, unit (empty: a number), mark, the setting's type and section, or
+    """A declared parameter: dotted name, unit (empty: a number), mark, the setting's type and section, or
     where no setting declares it, `words` on what it is."""
 
     name: str
@@ -92,14 +92,14 @@ class Declaration:
 
     @property
     def meaning(self) -> str:
-        """What the docstring of the setting says, on one line."""
+        """The docstring of the setting, on one line."""
         if self.section is None:
             return self.words
         text = described_settings(self.section)[self.name.rpartition(".")[2]].description
         return " ".join((text or "").split()).removesuffix(".")
 
     def fault(self, value: object) -> str | None:
-        """What is wrong with a value by the limits of its setting; None if nothing is."""
+        """The message on a value beyond the limits of its setting; None for one within."""
         try:
             self._form.validate_python(value)
         except ValidationError as error:
@@ -158,7 +158,7 @@ def parameter_values(settings: BaseModel) -> dict[str, Any]:
 
 
 def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str = "") -> Iterator[str]:
-    """What there is none of beside the parameters `present`: names of others, and of sections that can be null."""
+    """Names of parameters that are missing beside those `present`, and of sections that can be null."""
     for key, field in settings.model_fields.items():
         name = prefix + key
         if _mark(settings, key) is not None and name not in present:

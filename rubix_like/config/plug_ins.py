@@ -8,8 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import AfterValidator
+
 from rubix_like.config.yaml_files import SUFFIXES
-from rubix_like.errors import ConfigError, or_install, suggest
+from rubix_like.errors import ConfigError, nearest, or_install, suggest
 from rubix_like.runtime.registry import Registry, plug_in_names, plug_in_place
 from rubix_like.runtime.resources import resource_names
 
@@ -204,6 +206,18 @@ TABLE = "table"
 """The reader's name for a plain table of particles."""
 
 
+def member_of(registry: Registry, *words: str) -> AfterValidator:
+    """Checks that a setting is the name of a member of a registry, or one of the `words`."""
+
+    def check(value: str) -> str:
+        if value not in words and value not in registry:
+            known = (*words, *registry.names())
+            raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
+        return value
+
+    return AfterValidator(check)
+
+
 def find_reader(name: str) -> Any:
     """The class behind `galaxy.reader`: a registered reader, or the one of snapshots for a simulation's field map.
 
@@ -218,7 +232,7 @@ def find_reader(name: str) -> Any:
 
 
 def reader_names() -> tuple[str, ...]:
-    """What `galaxy.reader` can be: the registered readers, plain tables, then the simulations with a field map."""
+    """Values of `galaxy.reader`: the registered readers, plain tables, then the simulations with a field map."""
     return tuple(dict.fromkeys((*READERS.names(), TABLE, *field_map_names())))
 
 

@@ -10,13 +10,22 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Real
 from pathlib import PurePath
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from astropy import units
-from pydantic import BaseModel, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
 from pydantic_core import CoreSchema, PydanticKnownError, PydanticSerializationUnexpectedValue, core_schema
 
 from rubix_like.arguments import expect_fields, named_arguments
@@ -127,8 +136,11 @@ def parse_pair(values: Any, unit: str, place: str, meaning: str) -> tuple[float,
 
 def is_unit(text: object) -> bool:
     """Whether quantities can be in this unit: one that astropy knows, or none ("")."""
-    if not isinstance(text, str):
-        return False
+    return isinstance(text, str) and _is_unit(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_unit(text: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)
         try:
@@ -170,7 +182,7 @@ def number_in(value: object) -> float | None:
         return None
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -222,6 +234,8 @@ def as_yaml_values(value: Any, place: str) -> Any:
     if quantity is None:
         return np.asarray(plain_numbers(value, "", place)).tolist()
     unit = quantity.unit
+    if not isinstance(unit, units.UnitBase):  # logarithmic, as of astropy.units.Magnitude
+        raise ValueError(f"{place}: expected a number with a plain unit, got {value}; give e.g. 2 * astropy.units.mag")
     numbers = np.asarray(plain_numbers(value, unit, place)) * unit.scale
     return _texts(numbers.tolist(), units.CompositeUnit(1.0, unit.bases, unit.powers).to_string(fraction=False))
 
@@ -255,9 +269,18 @@ Integer = Annotated[
 ]
 """A whole number; true and false are refused."""
 
+
+def _check_increasing(value: tuple[float, ...]) -> tuple[float, ...]:
+    if any(low >= high for low, high in pairwise(value)):
+        raise ValueError(f"expected increasing wavelengths, got {list(value)}")
+    return value
+
+
 Arcsec = Annotated[float, InUnit("arcsec")]
 Degree = Annotated[float, InUnit("deg")]
 Angstrom = Annotated[float, InUnit("Angstrom")]
+PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
+Wavelengths = Annotated[tuple[PositiveAngstrom, ...], Field(min_length=2), AfterValidator(_check_increasing)]
 Kms = Annotated[float, InUnit("km/s")]
 Kpc = Annotated[float, InUnit("kpc")]
 Mpc = Annotated[float, InUnit("Mpc")]

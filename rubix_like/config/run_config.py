@@ -26,6 +26,7 @@ from rubix_like.config.plug_ins import (
     READERS,
     STAGES,
     find_reader,
+    member_of,
     reader_names,
     section_of_stage,
     stage_sections,
@@ -43,10 +44,10 @@ from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.products import LINE_SOURCE, LinesSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings, described_schema, read_with_sections, schema_with_sections
 from rubix_like.config.yaml_files import find_file, format_yaml
-from rubix_like.errors import ConfigError, nearest, nearest_words, suggest
+from rubix_like.errors import ConfigError, nearest_words, suggest
 from rubix_like.galaxy.limits import MOST_VELOCITY_RANGE
 from rubix_like.physics.centering import Radius
-from rubix_like.runtime.registry import Registry, plug_in_place
+from rubix_like.runtime.registry import plug_in_place
 from rubix_like.runtime.resources import resource_names
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ _LEAST_REDSHIFT = 1e-9
 
 
 class ObservationSettings(AbstractSettings):
-    """Where the galaxy is, how it is oriented and where the field points."""
+    """The galaxy's place and orientation, and the direction of the field."""
 
     redshift: Annotated[Number, Field(ge=0, le=1000)]
     """Cosmological redshift; without a distance at least 1e-9 (4 pc)."""
@@ -152,7 +153,7 @@ class SmoothingSettings(AbstractSettings):
 class EngineSettings(AbstractSettings):
     """How the cube is computed: method, precision, deposit and sizes."""
 
-    method: str = "auto"
+    method: Annotated[str, member_of(METHODS, "auto")] = "auto"
     """'basis': fast, within `tolerance`; 'direct': every particle's spectrum is summed; 'auto': the faster one."""
     tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
     """Of method basis: largest rms error of a spectrum relative to its mean."""
@@ -166,7 +167,7 @@ class EngineSettings(AbstractSettings):
     smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Literal["auto"] | Annotated[Integer, Field(ge=1)], _number_or("auto", what="particles")] = "auto"
     """Particles computed at once on one device; auto: as many as suit its platform."""
-    kernel: str = "auto"
+    kernel: Annotated[str, member_of(KERNELS, "auto")] = "auto"
     """How what particles give is added up: 'scatter', or one from outside; auto: the fastest on this platform."""
     slab: Annotated[Literal["auto", "all"] | Integer, _number_or("auto", "all", what="stars")] = "auto"
     """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
@@ -174,23 +175,6 @@ class EngineSettings(AbstractSettings):
     precision: Literal["float32", "float64"] = "float32"
     velocity_range: Annotated[Kms, Field(gt=0, le=MOST_VELOCITY_RANGE)] | None = None
     """Largest |v_los| to be prepared for in km/s; null: from the galaxy."""
-
-    @field_validator("method")
-    @classmethod
-    def _check_method(cls, value: str) -> str:
-        return _auto_or_member(METHODS, value)
-
-    @field_validator("kernel")
-    @classmethod
-    def _check_kernel(cls, value: str) -> str:
-        return _auto_or_member(KERNELS, value)
-
-
-def _auto_or_member(registry: Registry, value: str) -> str:
-    if value != "auto" and value not in registry:
-        known = ("auto", *registry.names())
-        raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
-    return value
 
 
 class DevicesSettings(AbstractSettings):
@@ -251,7 +235,7 @@ class OutputSettings(AbstractSettings):
 
 @runtime_checkable
 class Reader(Protocol):
-    """What a `galaxy` section becomes: settings (a frozen pydantic model) that can read a galaxy."""
+    """Settings of a `galaxy` section (a frozen pydantic model) that can read a galaxy."""
 
     def load(self) -> "tuple[Galaxy, GalaxyInfo]":
         """The galaxy and what is known of it beside its particles."""

@@ -4,6 +4,8 @@ YAML 1.2's core schema is used, in which `1e5` is a number, `12:30` and `no` are
 """
 
 import contextlib
+import copy
+import functools
 import itertools
 import re
 from collections.abc import Hashable, Iterable
@@ -102,7 +104,7 @@ def parse_yaml(text: str, place: str) -> Any:
     YAML, or longer, deeper or of more values than any configuration.
     """
     with contextlib.suppress(ConfigError, *_FAULTS):
-        return _parsed(text, place, _QuickLoader)
+        return copy.deepcopy(_quickly_parsed(text))
     try:
         return _parsed(text, place, _Loader)
     except ConfigError:
@@ -112,6 +114,12 @@ def parse_yaml(text: str, place: str) -> Any:
         raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML ({_FORM}): {words}") from error
     except _FAULTS as error:
         raise ConfigError(f"{place}: expected YAML ({_FORM}): {reason_of(error)}") from error
+
+
+@functools.lru_cache(maxsize=64)
+def _quickly_parsed(text: str) -> Any:
+    """The data of a text in which nothing is wrong; presets and pipelines are read again and again."""
+    return _parsed(text, "", _QuickLoader)
 
 
 def _parsed(text: str, place: str, loader: type[Any]) -> Any:

@@ -50,8 +50,7 @@ class AbstractProgram(ABC):
 
     @contextmanager
     def observing(self, number: int, pointing: int, progress: Progress) -> Iterator[Observed]:
-        """What one observation sees at a pointing, in a step that is shown; the first that asks has all of them
-        painted."""
+        """The outcome of one observation at a pointing, in a step that is shown; the first one has all painted."""
         which = self.words_of(pointing)
         of_group = f" of {self.pipelines[number].name}" if len(self.pipelines) > 1 else ""
         label = f"finishing the cube{of_group}{which}"
@@ -70,7 +69,7 @@ class AbstractProgram(ABC):
 
     @abstractmethod
     def observed(self, pointing: int) -> Sequence[Observed]:
-        """What each observation sees at a pointing."""
+        """The outcome of each observation at a pointing."""
 
     @abstractmethod
     def particles(self) -> Iterable[Galaxy]:

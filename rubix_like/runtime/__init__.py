@@ -1,1 +1,1 @@
-"""What a program needs of the computer it runs on: nothing here knows of astronomy."""
+"""Services of the computer that a program runs on: nothing here knows of astronomy."""

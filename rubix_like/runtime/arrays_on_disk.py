@@ -65,7 +65,7 @@ def remembered(
 
 
 def folder() -> Path:
-    """Where the files are."""
+    """The folder of the files."""
     return cache_directory() / "engine"
 
 
@@ -142,12 +142,12 @@ COMPILED_LIMIT_BYTES: int = 500_000_000
 
 
 def compiled_folder() -> Path:
-    """Where JAX keeps compiled programs for the command line."""
+    """The folder in which JAX keeps compiled programs for the command line."""
     return cache_directory() / "compiled"
 
 
 def cache_lines() -> list[str]:
-    """What `rubix-like cache info` prints: folder, and number, size and limit of the files of each kind."""
+    """Lines of `rubix-like cache info`: folder, and number, size and limit of the files of each kind."""
     libraries = entries_of(cache_directory() / "ssp", "*.h5")
     kinds = (
         ("engine", "basis spectra and projection matrices", stored(), LIMIT_BYTES),

@@ -110,7 +110,7 @@ class HeldPrograms:
         self._is_noted = False
 
     def find(self, key: Hashable, build: Callable[[], _R]) -> _R:
-        """What is held under `key`, or else what `build` makes, which is then held."""
+        """The program held under `key`, or else the one that `build` makes, which is then held."""
         with self._lock:
             if key not in self.programs:
                 self.make_room()
@@ -121,7 +121,7 @@ class HeldPrograms:
             return self.programs[key]
 
     def make_room(self, *, alone: bool = False) -> None:
-        """Where half of the memory maps are taken, drop programs until a quarter is, the least recently used first.
+        """Drop programs, the least recently used first, where half of the memory maps are taken, until a quarter is.
 
         Where that is not enough, all jitted functions of the package forget what they have compiled. `alone`: nothing
         else computes in this process, so that all of JAX's caches are cleared where half is still taken; else a message

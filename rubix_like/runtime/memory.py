@@ -33,10 +33,8 @@ class MemoryNeed:
 
 
 def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> MemoryNeed:
-    """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the writing.
-
-    On the host, what this process takes of it. Files are written block by block.
-    """
+    """Memory of a compiled run on the devices, and of this process on the host: the run, then its result, the mask and
+    the writing, block by block."""
     return need_of(
         device_bytes(compiled), compiled.memory_analysis().output_size_in_bytes, mesh, mask_and_writing_bytes
     )
@@ -70,7 +68,7 @@ def available_memory() -> int | None:
 
 
 def making_bytes(n_particles: int, itemsize: int) -> int:
-    """What making so many synthetic particles takes on the host at its peak, in numbers of `itemsize` bytes: the base
+    """Peak memory on the host of making so many synthetic particles, in numbers of `itemsize` bytes: the base
     draws (nine of 8 bytes), and twenty numbers each."""
     return n_particles * (130 + 20 * itemsize)
 
@@ -83,7 +81,7 @@ def check_making(n_particles: int, itemsize: int) -> None:
 
 
 def process_bytes(need: MemoryNeed, making: int | None) -> int:
-    """What a whole process takes on the host at its peak: Python, JAX and compiled programs beside the compiled run, or
+    """Peak memory of a whole process on the host: Python, JAX and compiled programs beside the compiled run, or
     while `making` bytes of particles are made (None: they were read in this process; what it has taken so far)."""
     lines = _STATUS.read_text().splitlines() if _STATUS.exists() else []
     peak = 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
@@ -168,7 +166,7 @@ def _room(group: Path) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """What a file says; None without it, and for 'max'."""
+    """The number in a file; None without it, and for 'max'."""
     if not path.exists():
         return None
     text = path.read_text().strip()

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def found_at(place: str) -> Any:
-    """What is at `module:attribute`; the attribute may have dots."""
+    """The object at `module:attribute`; the attribute may have dots."""
     module, attribute = place.split(":")
     with contextlib.nullcontext() if module in sys.modules else _nothing_collected():
         return operator.attrgetter(attribute)(importlib.import_module(module))

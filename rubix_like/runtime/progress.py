@@ -22,7 +22,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 @runtime_checkable
 class Stream(Protocol):
-    """What progress is printed to: a text file, such as sys.stderr."""
+    """A text file that progress is printed to, such as sys.stderr."""
 
     def write(self, text: str, /) -> Any:
         """Take some text."""

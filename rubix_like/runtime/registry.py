@@ -97,7 +97,7 @@ def plug_in_names(group: str) -> tuple[str, ...]:
 
 
 def load_plug_in(kind: str, group: str, name: str) -> Any:
-    """What an entry point stands for; raises ConfigError, naming the distribution, where it cannot be imported."""
+    """Import the member of an entry point; raises ConfigError, naming the distribution, where that fails."""
     entries = _announced(group, name)
     if len(entries) > 1:
         owners = " and ".join(sorted(map(_owner, entries)))

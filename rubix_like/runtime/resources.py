@@ -1,4 +1,4 @@
-"""Where the packaged folders (configs, pipelines, instruments, bundles, simulations, data) and the user's cache lie."""
+"""The packaged folders (configs, pipelines, instruments, bundles, simulations, data) and the user's cache."""
 
 import functools
 import os

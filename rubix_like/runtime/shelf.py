@@ -169,7 +169,7 @@ class Shelf:
         return (*self.embedded, *self.fetchable, *self.computed)
 
     def cached_path(self, name: str) -> Path:
-        """Where the file called `name` lies in the user's cache once it is fetched, computed or imported."""
+        """The path of the file called `name` in the user's cache, once it is fetched, computed or imported."""
         return cache_directory() / self.folder / f"{name}.h5"
 
     def imported_names(self) -> tuple[str, ...]:
@@ -253,7 +253,7 @@ class Shelf:
         return target
 
     def place_for(self, name: str, source: Path) -> Path:
-        """Where the file or folder `source` is to be imported under `name`; ConfigError where it cannot be."""
+        """The path under which the file or folder `source` is imported as `name`; ConfigError where it cannot be."""
         if not re.fullmatch(r"[\w-][\w.-]*", name):
             raise ConfigError(f"{self.noun} name: expected letters, digits, '-', '_' and '.', got '{name}'")
         if name in self.embedded:

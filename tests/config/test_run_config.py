@@ -285,7 +285,10 @@ def test_numeric_text_is_a_number():
         ({"instrument.psf": {"kind": "moffat", "beta": 0.9}}, ["psf.beta: expected a number > 1", "got 0.9"]),
         ({"instrument.psf": {"kind": "moffat", "beta": [2, 3]}}, ["beta: expected one value, or one per wavelength"]),
         ({"instrument.psf.wavelength": [5000, 6000]}, ["wavelength: expected a width per wavelength"]),
-        ({"instrument.psf": {"fwhm": [1, 2], "wavelength": [6e3, 5e3]}}, ["wavelength: expected increasing values"]),
+        (
+            {"instrument.psf": {"fwhm": [1, 2], "wavelength": [6e3, 5e3]}},
+            ["wavelength: expected increasing"],
+        ),
         ({"instrument.psf": {"kind": "image"}}, ["instrument.psf: a PSF of kind image needs file"]),
         ({"instrument.psf": {"kind": "gaussians"}}, ["a PSF of kind gaussians needs components"]),
         ({"instrument.psf": {"kind": "gaussians", "components": [{"fraction": 1}]}}, ["components[0].fwhm"]),

@@ -25,25 +25,13 @@ def _known_curve(value: str) -> str:
     return value
 
 
-def _checked_r_v(value: float | None, info: Any) -> float | None:
-    """R(V), which the curve among the settings before it allows."""
-    if value is not None and "curve" in info.data:
-        find_curve(info.data["curve"]).check_r_v(value)
-    return value
-
-
-def _checked_slope(value: float | None, info: Any) -> float | None:
-    """A slope, which the curve among the settings before it must have."""
-    if value is not None and "curve" in info.data:
-        find_curve(info.data["curve"]).check_slope(value)
-    return value
-
-
-def _checked_birth_slope(value: float | None, info: Any) -> float | None:
-    """A slope, which the curve of birth clouds must have: `birth_curve`, or `curve` where that is null."""
-    curve = info.data.get("birth_curve") or info.data.get("curve")
+def _checked_by_curve(value: float | None, info: Any) -> float | None:
+    """R(V) or a slope, which the curve among the settings before it allows: of birth clouds, theirs."""
+    is_birth = info.field_name == "birth_slope"
+    curve = (info.data.get("birth_curve") if is_birth else None) or info.data.get("curve")
     if value is not None and curve is not None:
-        find_curve(curve).check_slope(value)
+        check = find_curve(curve).check_r_v if info.field_name == "r_v" else find_curve(curve).check_slope
+        check(value)
     return value
 
 
@@ -56,8 +44,8 @@ def _above_birth_clouds(value: float, info: Any) -> float:
 
 
 Curve = Annotated[str, AfterValidator(_known_curve)]
-RV = Annotated[Number | None, AfterValidator(_checked_r_v)]
-Slope = Annotated[Number | None, AfterValidator(_checked_slope)]
+OfCurve = Annotated[Number | None, AfterValidator(_checked_by_curve)]
+"""A number that the curve allows."""
 
 
 def _own_r_v(curve: str, r_v: float | None) -> float:
@@ -74,9 +62,9 @@ class DustSettings(AbstractSettings):
     curve: Curve = "calzetti"
     """calzetti (starbursts), cardelli or gordon (Milky Way), smc, kriek_conroy, power_law, a class of
     dust_extinction (such as G24_SMCAvg), or another curve that is installed."""
-    r_v: RV = None
+    r_v: OfCurve = None
     """A(V) / E(B-V); null: the curve's own."""
-    slope: Slope = None
+    slope: OfCurve = None
     """Of the curves kriek_conroy and power_law, d log A / d log lambda (beside Calzetti's); null: the curve's own."""
     place: Literal["galaxy", "foreground"] = "galaxy"
     """galaxy: dust at the galaxy's redshift, k at lambda / (1 + z); foreground: dust of the Milky Way, k at lambda."""
@@ -88,7 +76,7 @@ class DustSettings(AbstractSettings):
 
     @property
     def compiled(self) -> str:
-        """What a compiled program depends on."""
+        """The settings that a compiled program depends on."""
         return self.kind
 
 
@@ -104,9 +92,9 @@ class ParticleDustSettings(AbstractSettings):
     """particles: the dust of the galaxy's gas, each star behind its own column of it."""
     curve: Curve = "cardelli"
     """How attenuation depends on wavelength: the names of kind screen."""
-    r_v: RV = None
+    r_v: OfCurve = None
     """A(V) / E(B-V); null: the curve's own."""
-    slope: Slope = None
+    slope: OfCurve = None
     """As of kind screen."""
     dust_to_metal: Annotated[Number, Field(ge=0, le=1), Parameter()] = 0.4
     """Mass of dust per mass of metals in gas that has dust; without effect where the gas has a dust_mass."""
@@ -124,7 +112,7 @@ class ParticleDustSettings(AbstractSettings):
     birth_curve: Curve | None = None
     """Curve of the birth clouds, with its own R(V); null: `curve`. Charlot & Fall 2000 have {curve: power_law,
     birth_slope: -1.3}."""
-    birth_slope: Annotated[Number | None, AfterValidator(_checked_birth_slope)] = None
+    birth_slope: OfCurve = None
     """Slope of the birth clouds' curve; null: that of `curve`, or with a birth_curve its own."""
     largest: Annotated[Mag, Field(gt=0, le=100, validate_default=True), AfterValidator(_above_birth_clouds)] = 10.0
     """Largest A(V) whose colour is computed: beyond it the light gets fainter, but no redder."""
@@ -161,7 +149,7 @@ class ParticleDustSettings(AbstractSettings):
 
     @property
     def compiled(self) -> str:
-        """What a compiled program depends on: all but the parameters."""
+        """The settings that a compiled program depends on: all but the parameters."""
         return self.model_dump_json(exclude={"dust_to_metal", "opacity", "a_v_birth", "foreground"})
 
 

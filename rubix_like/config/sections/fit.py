@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,10 +26,18 @@ from rubix_like.config.data_sets import (
     check_windows,
 )
 from rubix_like.config.parameters import Prior, PriorsByName
-from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
+from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS, member_of
 from rubix_like.config.quantities import Arcsec, Integer, Number
 from rubix_like.config.settings import AbstractSettings, read_with_sections, schema_with_sections
-from rubix_like.errors import nearest
+
+
+def _check_suffix(value: Path) -> Path:
+    if value.suffix.lower() not in {".h5", ".hdf5"}:
+        raise ValueError(f"expected a path that ends in .h5 or .hdf5, got '{value}'")
+    return value
+
+
+ResultPath = Annotated[Path, AfterValidator(_check_suffix)]
 
 
 class AbstractChainSettings(AbstractSettings):
@@ -79,7 +88,7 @@ class SamplingSettings(AbstractSettings):
 
     model_config = ConfigDict(extra="allow")
 
-    method: str = "nuts"
+    method: Annotated[str, member_of(SAMPLERS)] = "nuts"
     """nuts: chains, exact in the limit of many draws; geovi: variational, faster, approximate (its samples follow
     the curvature of the model); or the name of another sampler that is installed."""
     groups: Annotated[Integer, Field(ge=1)] | None = None
@@ -95,7 +104,7 @@ class SamplingSettings(AbstractSettings):
     ArviZ's loo and waic; null: neither."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Seed of all random numbers of the sampler."""
-    output: Path | None = None
+    output: ResultPath | None = None
     """The result's file; null: beside that of the fit, fit_samples.h5."""
 
     @property
@@ -136,24 +145,9 @@ class SamplingSettings(AbstractSettings):
         """The schema with the sections of all samplers that can be used, and no other keys."""
         return schema_with_sections(cls, schema, handler, cls.sections(*SAMPLERS.usable_names()))
 
-    @field_validator("method")
-    @classmethod
-    def _check_method(cls, value: str) -> str:
-        if value not in SAMPLERS:
-            known = SAMPLERS.names()
-            raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
-        return value
-
-    @field_validator("output")
-    @classmethod
-    def _check_suffix(cls, value: Path | None) -> Path | None:
-        if value is not None and value.suffix.lower() not in {".h5", ".hdf5"}:
-            raise ValueError(f"expected a path that ends in .h5 or .hdf5, got '{value}'")
-        return value
-
 
 class ModelErrorSettings(AbstractSettings):
-    """What the model's own particle noise adds to the data's: estimated from models with other base draws."""
+    """Particle noise of the model beside the errors of the data: estimated from models with other base draws."""
 
     draws: Annotated[Integer, Field(ge=4)] = 64
     """How many other sets of base draws: every second one for the weights, the others for the covariance. As many cubes
@@ -302,7 +296,7 @@ class FitSettings(AbstractSettings):
     """Of the draws from the prior."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     """How `rubix-like sample` draws from the posterior about the best fit."""
-    output: Path = Path("fit.h5")
+    output: ResultPath = Path("fit.h5")
     """The result's file; the model's and the residuals' cubes, pictures and checkpoints go beside it."""
 
     @field_validator("start", mode="before")
@@ -313,13 +307,6 @@ class FitSettings(AbstractSettings):
                 f"expected parameters with values, e.g. {{observation.inclination: 40 deg}}, got {value!r}"
             )
         return None if value is None else {str(name): start for name, start in value.items()}
-
-    @field_validator("output")
-    @classmethod
-    def _check_suffix(cls, value: Path) -> Path:
-        if value.suffix.lower() not in {".h5", ".hdf5"}:
-            raise ValueError(f"expected a path that ends in .h5 or .hdf5, got '{value}'")
-        return value
 
     @model_validator(mode="after")
     def _check_together(self) -> "FitSettings":

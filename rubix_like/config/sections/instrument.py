@@ -22,11 +22,19 @@ from pydantic import (
 
 from rubix_like.config.fibre_settings import Fibres
 from rubix_like.config.messages import explain_value
-from rubix_like.config.quantities import Arcsec, Number, Sizes, as_tuple, one_or_many, parse_quantity
+from rubix_like.config.quantities import (
+    Arcsec,
+    Number,
+    PositiveAngstrom,
+    Sizes,
+    Wavelengths,
+    as_tuple,
+    one_or_many,
+    parse_quantity,
+)
 from rubix_like.config.sections.noise import DetectorSettings, merged_detector
 from rubix_like.config.sections.psf import PSFSettings, merged_psf
 from rubix_like.config.sections.wavelength import (
-    PositiveAngstrom,
     WavelengthSettings,
     edges_per_fwhm,
     joined_bins,
@@ -174,7 +182,7 @@ class LSFSettings(AbstractSettings):
     }
 
     polynomial: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
-    wavelength: Annotated[tuple[PositiveAngstrom, ...], Field(min_length=2)] | None = None
+    wavelength: Wavelengths | None = None
     fwhm: Widths | None = None
     resolving_power: ResolvingPowers | None = None
     includes_pixel: StrictBool = False
@@ -194,8 +202,6 @@ class LSFSettings(AbstractSettings):
             raise ValueError(
                 f"expected one value per wavelength, got {len(values)} for {len(self.wavelength or (None,))}"
             )
-        if self.wavelength and np.any(np.diff(self.wavelength) <= 0):
-            raise ValueError(f"expected increasing wavelengths, got {list(self.wavelength)}")
         return self
 
 

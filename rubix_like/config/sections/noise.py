@@ -4,26 +4,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     StrictBool,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
-    Angstrom,
     Arcsec,
     Integer,
     InUnit,
     Kms,
     Number,
+    PositiveAngstrom,
     SquareMetre,
+    Wavelengths,
     Within,
     as_tuple,
     one_or_many,
@@ -93,7 +92,7 @@ class DetectorSettings(AbstractSettings):
 
     collecting_area: Annotated[SquareMetre, Field(ge=1e-6, le=1e6)]
     """Unobscured area of the telescope's mirror in m2."""
-    wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
+    wavelength: Wavelengths | None = None
     """Wavelengths of the throughput's table in Angstrom of the instrument's medium; null where it is one number."""
     throughput: Annotated[tuple[Fraction, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
     """Electrons per photon at the mirror: telescope, spectrograph and detector together, without the atmosphere."""
@@ -103,13 +102,6 @@ class DetectorSettings(AbstractSettings):
     """Electrons per pixel and hour."""
     pixels_per_voxel: Annotated[Number, Field(ge=1e-6, le=1e6)] = 1.0
     """Pixels of the detector whose electrons make up one voxel of the cube."""
-
-    @field_validator("wavelength")
-    @classmethod
-    def _check_increasing(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        if value is not None and np.any(np.diff(value) <= 0):
-            raise ValueError(f"expected increasing wavelengths, got {list(value)}")
-        return value
 
     @model_validator(mode="after")
     def _check_table(self) -> "DetectorSettings":
@@ -146,9 +138,9 @@ class NoiseSettings(AbstractSettings):
     signal_to_noise: Annotated[Annotated[Number, Field(ge=1e-4, le=1e6)] | None, Parameter()] = None
     """Target: flux per voxel / sigma per voxel where `wavelength` and `radius` say; the same sigma in all voxels. From
     1e-4 to 1e6: variances are kept in 32 bits."""
-    wavelength: Annotated[Angstrom, Field(gt=0)] | None = None
+    wavelength: PositiveAngstrom | None = None
     """Of the target: centre of the window in Angstrom of the cube's medium; null: median over all wavelengths."""
-    width: Annotated[Angstrom, Field(gt=0)] = 100.0
+    width: PositiveAngstrom = 100.0
     """Of the target: full width of the window about `wavelength` in Angstrom."""
     radius: Annotated[Arcsec, Field(ge=0)] | None = None
     """Of the target: distance from the galaxy's centre (`observation.offset`) in arcsec; null: the brightest spaxel."""
@@ -210,8 +202,7 @@ _FRACTION = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "de
 Part = Annotated[float, BeforeValidator(parse_fraction), _FRACTION]
 Pixel = Annotated[float, InUnit("pixel")]
 Rms = Annotated[Part, Field(ge=0, le=0.5)]
-Correlation = Annotated[Angstrom, Field(gt=0)]
-Span = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
+Span = tuple[PositiveAngstrom, PositiveAngstrom]
 
 
 def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
@@ -221,7 +212,7 @@ def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
 
 
 class SkySubtractionSettings(AbstractSettings):
-    """What sky subtraction leaves, anew in every spectrum and exposure; each key is the rms of a normal error."""
+    """Residuals of the sky subtraction, anew in every spectrum and exposure; each key is the rms of a normal error."""
 
     shift: Annotated[Pixel, Field(ge=0, le=1)] = 0.0
     """Wavelengths of the subtracted sky against those of the spectrum."""
@@ -245,7 +236,7 @@ class FlatFieldSettings(AbstractSettings):
     """Response of each spaxel or fibre, wrong by a smooth function of wavelength; the same in all exposures."""
 
     rms: Annotated[Rms, Field(gt=0)]
-    correlation: Correlation | None = None
+    correlation: PositiveAngstrom | None = None
     """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: constant over wavelength."""
 
 
@@ -254,7 +245,7 @@ class FluxCalibrationSettings(AbstractSettings):
 
     rms: Rms = 0.0
     """Of the error that changes with wavelength, in one exposure."""
-    correlation: Correlation = 1000.0
+    correlation: PositiveAngstrom = 1000.0
     """Length L of its correlation exp(-d^2 / (2 L^2)) along wavelength."""
     absolute: Rms = 0.0
     """Rms of the error that all wavelengths share, in one exposure."""
@@ -304,7 +295,7 @@ class WavelengthSolutionSettings(AbstractSettings):
     """In bins of the cube."""
     velocity: Annotated[Kms, Field(gt=0)] | None = None
     """The same as a velocity; at most 0.3 bins."""
-    correlation: Correlation | None = None
+    correlation: PositiveAngstrom | None = None
     """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: all wavelengths of a spectrum are
     shifted alike."""
 
@@ -323,7 +314,7 @@ class LSFVariationSettings(AbstractSettings):
 
     rms: Annotated[Part, Field(gt=0, le=0.1)]
     """Relative."""
-    correlation: Correlation | None = None
+    correlation: PositiveAngstrom | None = None
     """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: constant over wavelength."""
 
 

@@ -10,13 +10,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
     field_validator,
     model_serializer,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
 from rubix_like.config.plug_ins import detector_sections
 from rubix_like.config.quantities import Arcsec, Degree, parse_number, parse_quantity
@@ -44,18 +46,15 @@ def parse_radius(value: object) -> Radius:
     return radius
 
 
-class _Parsed:
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            parse_radius, serialization=core_schema.plain_serializer_function_ser_schema(Radius.written)
-        )
+_LENGTH = {"type": "string", "description": "number and unit of length, e.g. '5 kpc'"}
+_IN_RADII = {"type": "number", "exclusiveMinimum": 0, "description": "in half-mass radii of the stars"}
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        number = {"type": "number", "exclusiveMinimum": 0, "description": "in half-mass radii of the stars"}
-        return {"anyOf": [number, {"type": "string", "description": "number and unit of length, e.g. '5 kpc'"}]}
-
-
-AlignRadius = Annotated[Radius, _Parsed()]
+AlignRadius = Annotated[
+    Radius,
+    PlainValidator(parse_radius),
+    PlainSerializer(Radius.written),
+    WithJsonSchema({"anyOf": [_IN_RADII, _LENGTH]}),
+]
 
 Displacement = Annotated[Arcsec, Field(ge=-3600, le=3600)]
 
@@ -83,7 +82,7 @@ class PointingSettings(AbstractSettings):
 
 
 def labels(pointings: tuple[PointingSettings, ...]) -> tuple[str, ...]:
-    """What the pointings are called: their names, or their numbers from 1."""
+    """The pointings' names, or their numbers from 1."""
     return tuple(pointing.name or str(number) for number, pointing in enumerate(pointings, start=1))
 
 

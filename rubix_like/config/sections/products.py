@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, StrictBool, field_validator, model_
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.plug_ins import PRODUCTS
-from rubix_like.config.quantities import Angstrom, Integer, Kms, Number, as_tuple, parse_quantity
+from rubix_like.config.quantities import Integer, Kms, Number, PositiveAngstrom, as_tuple, parse_quantity
 from rubix_like.config.sections.pipeline import Stages
 from rubix_like.config.settings import AbstractSettings
 
@@ -25,7 +25,7 @@ def _parse_line(value: object) -> object:
         return value
 
 
-Line = Annotated[Annotated[Angstrom, Field(gt=0)] | str, BeforeValidator(_parse_line)]
+Line = Annotated[PositiveAngstrom | str, BeforeValidator(_parse_line)]
 
 
 class LinesSettings(AbstractSettings):

@@ -14,11 +14,12 @@ from rubix_like.config.fibre_settings import Place
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
     WITH_UNITS,
-    Angstrom,
     Arcsec,
     Degree,
     InUnit,
     Number,
+    PositiveAngstrom,
+    Wavelengths,
     parse_number,
     parse_quantity,
 )
@@ -109,7 +110,7 @@ class PSFComponent(AbstractSettings):
 
 
 class AdaptiveOptics(AbstractSettings):
-    """What adaptive optics leave of the turbulence: the phase's power spectrum of Fetick et al. (2019, A&A 628, A99).
+    """Residual turbulence behind adaptive optics: the phase's power spectrum of Fetick et al. (2019, A&A 628, A99).
 
     A Moffat on a constant up to the correction's cut-off frequency, Kolmogorov's (or von Karman's) spectrum beyond.
     r0, amplitude and background are those at `wavelength`; at others they scale as Kolmogorov's phase does. Keys that
@@ -124,7 +125,7 @@ class AdaptiveOptics(AbstractSettings):
     """Diameter of the central obstruction, in diameters of the pupil."""
     cutoff: Annotated[float, InUnit("m-1"), Field(gt=0)]
     """Spatial frequency up to which the phase is corrected, (actuators across the pupil - 1) / (2 diameter)."""
-    wavelength: Annotated[Angstrom, Field(gt=0)] = 5000.0
+    wavelength: PositiveAngstrom = 5000.0
     """Where r0, amplitude and background are given."""
     r0: Annotated[float, InUnit("m"), Field(gt=0)]
     """Fried's parameter along the line of sight."""
@@ -193,7 +194,7 @@ class PSFSettings(AbstractSettings):
     """Side of the image's pixels in arcsec; null: by its header."""
     extension: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
     """Name of the extension with the image; null: OVERDIST or OVERSAMP of a file of stpsf, else the first image."""
-    wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
+    wavelength: Wavelengths | None = None
     """Angstrom, in the instrument's medium, increasing: where the widths (or planes) are given; null: those of an
     image's planes by its header (WAVELN00 ..., as stpsf writes them)."""
     enclosed: Annotated[Number, Field(gt=0.5, lt=1)] = 0.999
@@ -219,8 +220,6 @@ class PSFSettings(AbstractSettings):
 
     @model_validator(mode="after")
     def _check_table(self) -> "PSFSettings":
-        if self.wavelength is not None and np.any(np.diff(self.wavelength) <= 0):
-            raise ValueError(f"wavelength: expected increasing values, got {list(self.wavelength)}")
         n_table = None if self.wavelength is None else len(self.wavelength)
         for name, value in self._widths():
             if isinstance(value, tuple) and len(value) != n_table:

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from rubix_like.config.quantities import WITH_UNITS, Angstrom, Number, parse_quantity
+from rubix_like.config.quantities import WITH_UNITS, Angstrom, Number, PositiveAngstrom, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
@@ -58,7 +58,6 @@ def _read_edges(value: object) -> object:
 SHORTEST: float = 30.0
 """Angstrom: spectra begin beyond it, and wavelengths that were meant in micron lie below it."""
 
-PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
 _Hidden = Field(exclude_if=lambda value: value is None)
 _OfFile = WithJsonSchema(
     {

@@ -1,4 +1,4 @@
-"""What the packages that read files raise on damaged ones: one list for every reader."""
+"""Exceptions that the packages which read files raise on damaged ones: one list for every reader."""
 
 import csv
 import struct

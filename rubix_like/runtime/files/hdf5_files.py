@@ -180,7 +180,7 @@ Extents = Int[ndarray, "_ 2"]
 
 
 def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
-    """Where the data of `dataset` lie, checked to be complete and within the file at `path`.
+    """The extents of the data of `dataset`, checked to be complete and within the file at `path`.
 
     HDF5 gives fill values for chunks that its index does not have, for contiguous data that were never written and
     for absent sources of a virtual dataset, and sizes beyond the file only fail when memory has been taken. Raises
@@ -500,7 +500,7 @@ class _Visit:
         return members
 
     def _visit_dataset(self, dataset: h5py.Dataset) -> None:
-        """Where its data lie, where it must be whole; texts are read, as that is how their heaps are met."""
+        """Note where its data lie if it must be whole, and read texts, which is how their heaps are met."""
         _check_type(dataset.id.get_type())
         if dataset.is_virtual:
             (check_stored if self.whole else walk_sources)(dataset, self.path)

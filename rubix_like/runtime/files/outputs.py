@@ -1,4 +1,4 @@
-"""Where results go: checks that can be made before a run, and files that appear whole or not at all."""
+"""Places of results: checks before a run, and files that appear whole or not at all."""
 
 import errno
 import os
@@ -132,7 +132,7 @@ def is_store(path: Path) -> bool:
 
 
 def files_of_others(path: Path) -> list[Path]:
-    """What lies in a folder, where an output is expected, that no Zarr store has; hidden files are not counted."""
+    """The files in a folder, where an output is expected, that no Zarr store has; hidden files are not counted."""
     if path.is_dir() and not is_store(path):
         return [path]
     inner = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
@@ -277,7 +277,7 @@ _LONGEST_TEXT = 1000
 
 
 def given_files(places: Mapping[str, object]) -> Iterator[Named]:
-    """What was given beside the settings, by its name: paths, and text, which may be one; nothing else."""
+    """Paths that were given beside the settings, by their names, and texts, which may be paths."""
     for name, value in places.items():
         if isinstance(value, str | Path):
             yield name, Path(os.path.expanduser(value))
@@ -301,7 +301,7 @@ def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str)
 
 
 def _identities(path: Path) -> Iterator[object]:
-    """What a file is known by: its name without links, and where there is one its place on the disk."""
+    """The identities of a file: its name without links, and where there is one its place on the disk."""
     name = os.path.expanduser(path)
     with suppress(OSError, ValueError):  # a name that cannot be one
         yield os.path.realpath(name)

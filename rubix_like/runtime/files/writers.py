@@ -83,8 +83,7 @@ OPENED_BY: Mapping[str, tuple[str, str]] = {
 
 
 class Written(NamedTuple):
-    """What a file of ours says of itself: its kind, program and version, date, the name of the configuration that it
-    was made by (None where it does not say)."""
+    """The kind, program and version, date and configuration (None where it does not say) of a file of ours."""
 
     kind: str
     creator: Any = None
@@ -93,7 +92,7 @@ class Written(NamedTuple):
 
 
 def written_by_us(path: Path) -> Written | None:
-    """What a file of ours, or a folder, says of itself, whole or not; None for any other, and where there is none.
+    """The words of a file or folder of ours, whole or not; None for any other, and where there is none.
 
     Raises ValueError for a file of a kind that only 0.2.0 reads.
     """
@@ -130,7 +129,7 @@ def _written_folder(folder: Path) -> Written | None:
 
 
 def _stated(path: Path) -> Written | None:
-    """What the attributes of an HDF5 file or a Zarr store say; None where they are not ours, or cannot be read."""
+    """The words of an HDF5 file's or a Zarr store's attributes; None where they are not ours, or cannot be read."""
     names = ("format", "creator", "date", "configuration")
     try:
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""What Zarr hands out without complaint though it is not there: chunks that are lost are read as zeros."""
+"""Checks of Zarr stores, whose lost chunks Zarr reads as zeros without complaint."""
 
 import json
 import logging

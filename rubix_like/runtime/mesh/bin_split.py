@@ -54,37 +54,37 @@ class BinSplit:
             return jnp.zeros((), jnp.int32)
         return lax.axis_index(self.axes) * self.n_own
 
-    def add_up(self, values: Float[Array, "..."]) -> Float[Array, "..."]:
+    def add_up(self, own: Float[Array, "..."]) -> Float[Array, "..."]:
         """The sum of all parts' values."""
-        return values if self.is_whole else lax.psum(values, self.axes)
+        return own if self.is_whole else lax.psum(own, self.axes)
 
-    def gather(self, part: Float[Array, " part"]) -> Float[Array, " wave"]:
+    def gather(self, own: Float[Array, " own"]) -> Float[Array, " wave"]:
         """A vector over all bins, from its parts; without the padding. Never for a cube."""
         if self.is_whole:
-            return part
-        return lax.all_gather(part, self.axes, tiled=True, to="invarying")[: self.n_wave]
+            return own
+        return lax.all_gather(own, self.axes, tiled=True, to="invarying")[: self.n_wave]
 
-    def gather_rows(self, part: Num[Array, "row part"]) -> Num[Array, "row wave"]:
+    def gather_rows(self, own: Num[Array, "row own"]) -> Num[Array, "row wave"]:
         """A few spectra over all bins, from the parts of them; without the padding. Never for a cube."""
         if self.is_whole:
-            return part
-        return lax.all_gather(part, self.axes, axis=1, tiled=True, to="invarying")[:, : self.n_wave]
+            return own
+        return lax.all_gather(own, self.axes, axis=1, tiled=True, to="invarying")[:, : self.n_wave]
 
-    def without_padding(self, part: Float[Array, "... part"]) -> Float[Array, "... part"]:
+    def without_padding(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
         """The own part with 0 where there is no bin of the detector, as a sum over bins needs it."""
         if self.n_padded == self.n_wave:
-            return part
-        return jnp.where(self._real(part), part, jnp.zeros_like(part))
+            return own
+        return jnp.where(self._real(own), own, jnp.zeros_like(own))
 
-    def with_neighbours(self, part: Float[Array, "... part"], reach: int) -> Float[Array, "... longer"]:
+    def with_neighbours(self, own: Float[Array, "... own"], reach: int) -> Float[Array, "... longer"]:
         """The own part and `reach` bins on each side of it, as whatever acts along wavelength needs them.
 
         Beyond the detector's ends, the first and the last bin go on. The neighbours send each other their borders: two
         exchanges however many devices there are. Raises ConfigError where a neighbour does not hold that many bins.
         """
-        widths = [(0, 0)] * (part.ndim - 1) + [(reach, reach)]
+        widths = [(0, 0)] * (own.ndim - 1) + [(reach, reach)]
         if self.is_whole or reach == 0:
-            return jnp.pad(part, widths, mode="edge")
+            return jnp.pad(own, widths, mode="edge")
         if reach > self.n_own:
             raise ConfigError(
                 f"devices: expected parts of at least {reach} bins, as far as a stage reaches along wavelength, got "
@@ -92,14 +92,14 @@ class BinSplit:
                 f"replicated"
             )
         first, last = self.first(), self.n_wave - 1 - self.first()
-        part = self._continued(part)
+        own = self._continued(own)
         places = self._places()
         steps = list(itertools.pairwise(places))
-        below = lax.ppermute(part[..., -reach:], self.axes, steps)
-        above = lax.ppermute(part[..., :reach], self.axes, [(high, low) for low, high in steps])
-        below = jnp.where(first == 0, part[..., :1], below)
-        above = jnp.where(last < self.n_own, part[..., -1:], above)
-        return jnp.concatenate([below, part, above], axis=-1)
+        below = lax.ppermute(own[..., -reach:], self.axes, steps)
+        above = lax.ppermute(own[..., :reach], self.axes, [(high, low) for low, high in steps])
+        below = jnp.where(first == 0, own[..., :1], below)
+        above = jnp.where(last < self.n_own, own[..., -1:], above)
+        return jnp.concatenate([below, own, above], axis=-1)
 
     def _places(self) -> list[int]:
         """The numbers by which `ppermute` knows the devices of the parts: it counts along the axes in the order of the
@@ -175,7 +175,7 @@ def padded(tree: Any, split: BinSplit) -> Any:
 
 
 class _Mark(NamedTuple):
-    """What `per_bin` says of a field, whose `name` is that of its class and its own."""
+    """The mark that `per_bin` puts on a field, whose `name` is that of its class and its own."""
 
     name: str
     axis: int

@@ -170,7 +170,7 @@ def pad_on_host(particles: Any, size: int, dtype: str | None = None) -> Any:
 
 @dataclass(frozen=True)
 class DeviceLayout:
-    """What the devices of a mesh hold of the detector's bins.
+    """The detector's bins on the devices of a mesh.
 
     `painted`: while particles are painted, parts along "wave"; `split`: once they are added up, the same parts or
     finer ones, along "data", too; `gathered`: every device gets the whole cube in the end.
@@ -193,7 +193,7 @@ class DeviceLayout:
         return cls(mesh, painted, split, gathered=not sharded)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What pickle keeps: devices are those of a process, so only their number along each axis."""
+        """Pickle keeps of devices, which are those of a process, only their number along each axis."""
         return _unpickled, (dict(self.mesh.shape), self.painted, self.split, self.gathered)
 
     @property
@@ -258,7 +258,7 @@ def is_traced(tree: Any) -> bool:
 
 
 def own_copy(tree: Tree) -> Tree:
-    """What every device of a mesh over several processes holds whole, as arrays of this process; all else as it is."""
+    """Make arrays that every device of several processes holds whole arrays of this process; all else stays."""
 
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or leaf.is_fully_addressable:
@@ -312,7 +312,7 @@ class UsedFirst(eqx.Module):
 
     @classmethod
     def of(cls, particles: Any, used: Bool[Array, " particle"]) -> "UsedFirst":
-        """Those of `used` that are no padding, in their own order, then the first of them with a weight of 0."""
+        """The particles that are `used` and no padding, in their order, then the first of them with a weight of 0."""
         used, size = used & (particles.weight > 0), len(used)
         place = jnp.nonzero(used, size=size, fill_value=0)[0].astype(jnp.int32)
         in_use = jnp.arange(size, dtype=jnp.int32) < used.sum(dtype=jnp.int32)

@@ -97,7 +97,7 @@ def _plain(value: Any, arrays: list[ndarray], classes: dict[str, type]) -> Any:
 
 
 def _value(plain: Any, stream: io.BytesIO, classes: Mapping[str, type]) -> Any:
-    """What `plain` stands for; `stream` has the bytes of its arrays in the order in which it refers to them."""
+    """The value of `plain`; `stream` has the bytes of its arrays in the order in which it refers to them."""
     if isinstance(plain, list):
         return [_value(item, stream, classes) for item in plain]
     if not isinstance(plain, dict):
@@ -130,7 +130,7 @@ class JaxProcesses(AbstractProcessGroup):
         self.size = jax.process_count()
 
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
-        """What `work` gave in every process, by their numbers: numbers, text, numpy arrays, records of them.
+        """The results of `work` in every process, by their numbers: numbers, text, numpy arrays, records of them.
 
         Where it fails in one, all raise: that process its own error, the others a ValueError "process 3: ...".
         """

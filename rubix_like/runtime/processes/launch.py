@@ -167,8 +167,8 @@ def own_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
 
 
 def from_open_mpi_5(environment: Mapping[str, str]) -> ProcessPlace | None:
-    """What mpirun of Open MPI 5 or newer (prterun) tells, which JAX does not know; None where it did not start this
-    process.
+    """The place of a process that mpirun of Open MPI 5 or newer (prterun) started, which JAX does not know; None of
+    others.
 
     Its name of the job, the same everywhere, holds the computer on which mpirun runs, where process 0 is expected.
     """
@@ -183,7 +183,7 @@ def from_open_mpi_5(environment: Mapping[str, str]) -> ProcessPlace | None:
 
 
 def nothing_found(environment: Mapping[str, str]) -> str:
-    """What to say where no launcher has started this process."""
+    """The message where no launcher has started this process."""
     inside = "SLURM_JOB_ID" in environment
     hint = "; this is a Slurm job, but not a step of it: start the command with srun" if inside else ""
     return (

@@ -29,7 +29,7 @@ class AbstractProcessGroup(ABC):
 
     @abstractmethod
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
-        """What `work` gave in every process, by their numbers.
+        """The results of `work` in every process, by their numbers.
 
         Where it fails in one, all raise: that process its own error, the others one that names it and what it said.
         """
@@ -43,7 +43,7 @@ class AbstractProcessGroup(ABC):
         return np.sum(self.exchange(work), axis=0)
 
     def each(self, work: Callable[[], Value]) -> Value:
-        """What `work` gives here; nothing is sent, but where it fails in one process, all raise."""
+        """The result of `work` here; nothing is sent, but where it fails in one process, all raise."""
         kept: list[Value] = []
         self.exchange(lambda: kept.append(work()))  # None, whatever `work` gives
         return kept[0]
@@ -81,7 +81,7 @@ class _Explaining(AbstractProcessGroup):
         self._path = path
 
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
-        """What `work` gave in every process."""
+        """The results of `work` in every process."""
 
         def explained_work() -> Value:
             with explained(self._path):
