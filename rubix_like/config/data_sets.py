@@ -41,12 +41,11 @@ class PolynomialSettings(AbstractSettings):
     """Standard deviation of the coefficients' normal prior about 0."""
 
 
-def _degree_alone(value: object) -> object:
-    """A number alone is the degree."""
-    return {"degree": value} if isinstance(value, int | str) and not isinstance(value, bool) else value
+_number_as_degree = BeforeValidator(
+    lambda value: {"degree": value} if isinstance(value, int | str) and not isinstance(value, bool) else value
+)
 
-
-Continuum = Annotated[PolynomialSettings, BeforeValidator(_degree_alone)]
+Continuum = Annotated[PolynomialSettings, _number_as_degree]
 """A multiplicative continuum, as a section or as its degree alone."""
 
 
@@ -72,14 +71,9 @@ class CovarianceSettings(AbstractSettings):
         return value
 
 
-def _form_of_covariance(value: object) -> str:
-    """Whether correlations are given as a section, or by a word (null too)."""
-    return "kind=section" if isinstance(value, Mapping | CovarianceSettings) else "kind=word"
-
-
 Covariance = Annotated[
     Annotated[Literal["auto", "data", None], Tag("kind=word")] | Annotated[CovarianceSettings, Tag("kind=section")],
-    Discriminator(_form_of_covariance),
+    Discriminator(lambda value: "kind=section" if isinstance(value, Mapping | CovarianceSettings) else "kind=word"),
 ]
 """Where correlations come from."""
 
@@ -294,10 +288,6 @@ DataSets = dict[str, DataSetSettings]
 """Name -> a set of data."""
 
 
-def _form_of(value: object) -> str:
-    return "kind=sets" if isinstance(value, Mapping) else "kind=path"
-
-
 def _check_set_names(value: object) -> object:
     """Refuse names of data sets that cannot be."""
     if not isinstance(value, Mapping):
@@ -315,7 +305,7 @@ def _check_set_names(value: object) -> object:
 
 FitData = Annotated[
     Annotated[Path, Tag("kind=path")] | Annotated[DataSets, Tag("kind=sets")],
-    Discriminator(_form_of),
+    Discriminator(lambda value: "kind=sets" if isinstance(value, Mapping) else "kind=path"),
     BeforeValidator(_check_set_names),
 ]
 """A path, or several sets of data by name."""

@@ -199,11 +199,9 @@ class FibreSettings(AbstractSettings):
         return 1 + 3 * rings * (rings + 1)
 
 
-def _named(value: object) -> object:
-    return {"bundle": value} if isinstance(value, str) else value
-
-
-Fibres = Annotated[FibreSettings | None, BeforeValidator(_named)]
+Fibres = Annotated[
+    FibreSettings | None, BeforeValidator(lambda value: {"bundle": value} if isinstance(value, str) else value)
+]
 """A section, the name of a bundle, or null."""
 
 

@@ -145,11 +145,6 @@ def _has_free_names(annotation: Any) -> bool:
     return get_origin(annotation) is dict or any(map(_has_free_names, get_args(annotation)))
 
 
-def _has_tag(section: type[BaseModel], tag: str) -> bool:
-    field = section.model_fields.get("kind")
-    return field is not None and tag.removeprefix("kind=") in get_args(field.annotation)
-
-
 def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
     key, kind, context = dotted(location), item["type"], item.get("ctx", {})
     came = f"got {_shown(item['input'])}"
@@ -213,7 +208,9 @@ def _section_at(model: type[BaseModel], location: Sequence[str | int]) -> type[B
     kinds: tuple[type[BaseModel], ...] = ()
     for part in location:
         if isinstance(part, str) and _is_tag(part):
-            model = next((kind for kind in kinds if _has_tag(kind, part)), model)
+            tagged = [kind for kind in kinds if "kind" in kind.model_fields]
+            tag = part.removeprefix("kind=")
+            model = next((kind for kind in tagged if tag in get_args(kind.model_fields["kind"].annotation)), model)
             continue
         if isinstance(part, int) or named_freely:
             named_freely = False

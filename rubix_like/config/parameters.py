@@ -153,8 +153,12 @@ def _sections(settings: type[BaseModel]) -> dict[str, tuple[type[BaseModel], ...
 
 def parameter_values(settings: BaseModel) -> dict[str, Any]:
     """The values of the parameters among some settings and those of the sections below; null ones are left out."""
-    found = {name: _value_at(settings, name) for name in declarations(type(settings))}
-    return {name: value for name, value in found.items() if value is not None}
+    found = {}
+    for name in declarations(type(settings)):  # None below a section that is null, or of a kind that has no such key
+        value = functools.reduce(lambda section, key: getattr(section, key, None), name.split("."), settings)
+        if value is not None:
+            found[name] = value
+    return found
 
 
 def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str = "") -> Iterator[str]:
@@ -188,8 +192,3 @@ def metadata_of(annotation: Any) -> Iterator[Any]:
     yield from getattr(annotation, "__metadata__", ())
     for inner in get_args(annotation):
         yield from metadata_of(inner)
-
-
-def _value_at(settings: BaseModel, name: str) -> Any:
-    """The value at a dotted name; None below a section that is null, or of a kind that has no such key."""
-    return functools.reduce(lambda section, key: getattr(section, key, None), name.split("."), settings)

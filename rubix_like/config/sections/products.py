@@ -67,10 +67,6 @@ class LOSVDSettings(AbstractSettings):
     """Least number of stars in a spaxel for the Gauss-Hermite fit (V, sigma, h3, h4); NaN below it."""
 
 
-def _as_lines(value: object) -> object:
-    return value if isinstance(value, bool) else as_tuple(value)
-
-
 class ProductsSettings(AbstractSettings):
     """Maps of what the particles are and do, in a file of their own, before and after the PSF."""
 
@@ -85,7 +81,10 @@ class ProductsSettings(AbstractSettings):
     dust: bool = False
     """Maps of A(V) and of the light before dust, and the attenuation curve of the galaxy; a run without dust is then
     refused."""
-    lines: Annotated[StrictBool | Annotated[tuple[Line, ...], Field(min_length=1)], BeforeValidator(_as_lines)] = False
+    lines: Annotated[
+        StrictBool | Annotated[tuple[Line, ...], Field(min_length=1)],
+        BeforeValidator(lambda value: value if isinstance(value, bool) else as_tuple(value)),
+    ] = False
     """Maps of emission lines that the pipeline paints: their names (Ha); true: strong lines on the detector."""
     extra: Stages = ()
     """Maps of plug-ins: their names, or names with options (name: {key: value})."""
