@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from rubix_like.config.fibre_settings import Place
@@ -70,11 +70,9 @@ class OneOrTable:
             {"type": "number", "exclusiveMinimum": self.above},
             {"type": "string", "description": self.unit or "number"},
         ]
-        return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 2}, {"type": "null"}]}
+        return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 2}]}
 
     def _parse(self, value: object) -> object:
-        if value is None:
-            return None
         return tuple(map(self._number, value)) if isinstance(value, list | tuple) else self._number(value)
 
     def _number(self, value: object) -> float:
@@ -83,14 +81,14 @@ class OneOrTable:
             raise ValueError(f"expected a number > {self.above:g}, got {value!r}")
         return parsed
 
-    def _serialize(self, value: float | tuple[float, ...] | None, info: Any) -> object:
-        if value is None or self.unit is None or not (info.context or {}).get(WITH_UNITS):
+    def _serialize(self, value: float | tuple[float, ...], info: Any) -> object:
+        if self.unit is None or not (info.context or {}).get(WITH_UNITS):
             return value
         return [f"{x!r} {self.unit}" for x in value] if isinstance(value, tuple) else f"{value!r} {self.unit}"
 
 
-Fwhm = Annotated[float | tuple[float, ...] | None, OneOrTable("arcsec")]
-Beta = Annotated[float | tuple[float, ...] | None, OneOrTable(None, above=1.0)]
+Fwhm = Annotated[float | tuple[float, ...], OneOrTable("arcsec")]
+Beta = Annotated[float | tuple[float, ...], OneOrTable(None, above=1.0)]
 
 
 class PSFComponent(AbstractSettings):
@@ -100,13 +98,6 @@ class PSFComponent(AbstractSettings):
     """Full width at half maximum in arcsec, before the spaxel's box; one value, or one per wavelength."""
     fraction: Annotated[Number, Field(gt=0)]
     """Its share of the light, relative to the others."""
-
-    @field_validator("fwhm")
-    @classmethod
-    def _check_given(cls, value: float | tuple[float, ...] | None) -> float | tuple[float, ...]:
-        if value is None:
-            raise ValueError("expected a width in arcsec, got null")
-        return value
 
 
 class AdaptiveOptics(AbstractSettings):
@@ -156,9 +147,9 @@ class PSFPlace(AbstractSettings):
 
     at: Place
     """(x, y) in arcsec from the field's centre, East and North along the field's axes."""
-    width: Annotated[float | tuple[float, ...] | None, OneOrTable(None)] = None
+    width: Annotated[float | tuple[float, ...], OneOrTable(None)] | None = None
     """FWHM relative to `psf.fwhm` (of all components); one value, or one per wavelength; null: 1."""
-    beta: Beta = None
+    beta: Beta | None = None
     """Exponent of the Moffat; null: `psf.beta`. Where that is varied, beta - 1 varies in proportion."""
     file: Path | None = None
     """FITS image of kind image; null: `psf.file`."""
@@ -182,9 +173,9 @@ class PSFSettings(AbstractSettings):
     }
 
     kind: Literal["gaussian", "moffat", "gaussians", "image", "adaptive"] = "gaussian"
-    fwhm: Annotated[Fwhm, Parameter()] = None
+    fwhm: Annotated[Fwhm | None, Parameter()] = None
     """Full width at half maximum, before the spaxel's box: the seeing. One, or one per `wavelength`."""
-    beta: Annotated[Beta, Parameter()] = None
+    beta: Annotated[Beta | None, Parameter()] = None
     """Exponent of the Moffat profile, > 1 (else the light has no bound); small ones have wide wings."""
     components: Annotated[tuple[PSFComponent, ...], Field(min_length=1)] | None = None
     """The Gaussians of kind gaussians."""
@@ -280,7 +271,7 @@ class PSFSettings(AbstractSettings):
             changes["fwhm"] = _times(self.fwhm, width)
         if self.components is not None:
             changes["components"] = tuple(
-                part.model_copy(update={"fwhm": _times(part.fwhm or 0.0, width)}) for part in self.components
+                part.model_copy(update={"fwhm": _times(part.fwhm, width)}) for part in self.components
             )
         if place.file is not None:
             changes |= {"file": place.file, "file_scale": place.file_scale}
@@ -289,7 +280,7 @@ class PSFSettings(AbstractSettings):
 
     def _widths(self) -> Iterator[tuple[str, float | tuple[float, ...]]]:
         for number, component in enumerate(self.components or ()):
-            yield f"components[{number}].fwhm", component.fwhm or 0.0
+            yield f"components[{number}].fwhm", component.fwhm
         for name, value in (("fwhm", self.fwhm), ("beta", self.beta)):
             if value is not None:
                 yield name, value
