@@ -102,18 +102,10 @@ def test_unknown_name_suggests_the_nearest():
         SHAPES.find("xyz")
 
 
-@pytest.mark.parametrize("registry", ALL, ids=lambda registry: registry.kind)
-def test_every_builtin_member_exists(registry):
-    assert registry.names()
-    for name in registry.names():
-        assert registry.find(name) is not None
-
-
 def test_groups_and_kinds_differ():
     assert len({registry.group for registry in ALL}) == len({registry.kind for registry in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("registry", ALL, ids=lambda registry: registry.kind)
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -123,14 +115,14 @@ def test_groups_and_kinds_differ():
         ("def (", "SyntaxError"),
     ],
 )
-def test_a_member_that_cannot_be_imported_is_blamed_on_its_distribution(install, monkeypatch, registry, source, reason):
-    folder = install("broken-things", registry.group, broken="broken_things:MEMBER")
+def test_a_member_that_cannot_be_imported_is_blamed_on_its_distribution(install, monkeypatch, source, reason):
+    folder = install("broken-things", SHAPES.group, broken="broken_things:MEMBER")
     (folder / "broken_things.py").write_text(source)
     monkeypatch.delitem(sys.modules, "broken_things", raising=False)
     with pytest.raises(ConfigError) as caught:
-        registry.find("broken")
+        SHAPES.find("broken")
     message = str(caught.value)
-    assert f"{registry.kind} 'broken' of the installed package broken-things 1.0" in message
+    assert "shape 'broken' of the installed package broken-things 1.0" in message
     assert f"'broken_things:MEMBER' cannot be imported ({reason}" in message
     assert "repair or uninstall broken-things 1.0" in message
 
@@ -155,13 +147,12 @@ def test_broken_plug_ins_hurt_only_themselves(monkeypatch, tmp_path, capsys):
         load_galaxy("other.hdf5")
 
 
-@pytest.mark.parametrize("registry", [own for own in ALL if own.needs], ids=lambda registry: registry.kind)
-def test_a_member_of_another_kind_is_refused(install, registry):
-    install("odd-things", registry.group, odd="math:pi")
-    with pytest.raises(
-        ConfigError, match=rf"{registry.kind} 'odd' of .* odd-things 1.0: expected something with .*3.14"
-    ):
-        registry.find("odd")
+def test_a_member_of_another_kind_is_refused(install):
+    for registry in (registry for registry in ALL if registry.needs):
+        install(f"odd-{registry.group}", registry.group, odd="math:pi")
+        words = rf"{registry.kind} 'odd' of .* odd-{registry.group} 1.0: expected something with .*3.14"
+        with pytest.raises(ConfigError, match=words):
+            registry.find("odd")
 
 
 def test_two_distributions_with_one_name_are_refused(install):

@@ -135,8 +135,11 @@ def test_every_preset_has_published_values():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_published_values(name):
-    """Field, grid and medium as published, the declared line spread within 3 % of the published figures."""
+def test_a_preset_is_the_published_instrument(name):
+    """Field, grid and medium as published, the declared line spread within 3 % of the published figures; the source is
+    cited, and whether the line spread includes the bin is explained."""
+    check_sampling(name)
+    check_texts(name)
     width, height, shape, spaxel, start, stop, step, medium, *resolution = PUBLISHED[name]
     preset = checked(name)
     wavelength = preset.wavelength
@@ -157,8 +160,7 @@ def test_published_values(name):
     np.testing.assert_allclose(instrument_fwhm(preset.lsf, at), fwhm, rtol=0.03)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_sampling_and_image_quality_make_sense(name):
+def check_sampling(name):
     """A resolution element has at least 1.5 bins; a PSF is not below half a spaxel (a slicer's) nor above 3 arcsec."""
     preset = checked(name)
     wave = preset.wavelength
@@ -171,18 +173,13 @@ def test_sampling_and_image_quality_make_sense(name):
         assert 0.5 * preset.pixel_scale < np.sqrt(effective_area(preset.psf.optics, wave.stop)) < 3.0
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_source_is_cited(name):
+def check_texts(name):
+    """A file that states an lsf says whether the bin is part of it, and why: in that line or in the one above."""
     preset = checked(name)
     assert any(word in preset.source for word in ("et al.", "User Manual", "https://github.com/"))
     assert preset.source.isascii()
     assert preset.telescope
     assert 0 < len(preset.description) <= 68  # fits a FITS card
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_choice_of_includes_pixel_is_explained(name):
-    """A file that states an lsf says whether the bin is part of it, and why: in that line or in the one above."""
     lines = resource("instruments", name).read_text().splitlines()
     choices = [number for number, line in enumerate(lines) if line.startswith("  includes_pixel:")]
     assert len(choices) == lines.count("lsf:")

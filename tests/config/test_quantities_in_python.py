@@ -230,6 +230,10 @@ REFUSED = {
         lambda: overridden("observation.inclination", 3 * u.kpc),
         "observation.inclination: expected a quantity",
     ),
+    "logarithmic unit": (
+        lambda: overridden("dust.a_v", u.Magnitude(2)),
+        "dust.a_v: expected a number with a plain unit, got 2.0 mag",
+    ),
     "override of a number": (lambda: overridden("observation.redshift", 3 * u.kpc), "observation.redshift: expected"),
     "masked override": (
         lambda: overridden("observation.offset", MASKED),
