@@ -36,15 +36,6 @@ RUN = {
 CONFIGURATION = {
     "key": ({"instrument.pixelscale": 0.4}, "'pixel_scale'", {"instrument.pixel_scale": 0.4}, 0.4),
     "unit": ({"instrument.pixel_scale": "3 kpc"}, "'0.8 arcsec'", {"instrument.pixel_scale": "0.8 arcsec"}, 0.8),
-    "unit of an angle": (
-        {"observation.inclination": "3 kpc"},
-        "'0.8 deg'",
-        {"observation.inclination": "0.8 deg"},
-        0.8,
-    ),
-    "key of a reader": ({"galaxy.n_star": 5}, "'n_stars'", {"galaxy.n_stars": 5}, 5),
-    "reader": ({"galaxy.reader": "syntetic"}, "'synthetic'", {"galaxy.reader": "synthetic"}, "synthetic"),
-    "value": ({"engine.method": "baisis"}, "'basis'", {"engine.method": "basis"}, "basis"),
     "section": ({"enginee.method": "basis"}, "'engine'", {"engine.method": "basis"}, "basis"),
     "ending": ({"output.path": "cube.txt"}, "'cube.fits'", {"output.path": "cube.fits"}, Path("cube.fits")),
     "number": ({"galaxy.n_stars": "many"}, "expected a whole number", {"galaxy.n_stars": "7"}, 7),
@@ -54,16 +45,6 @@ CONFIGURATION = {
         {"observation.distance": "10 Mpc", "observation.redshift": 0},
         10,
     ),
-    "cosmology": (
-        {"observation.cosmology": "Planck2018"},
-        "'Planck18'",
-        {"observation.cosmology": "Planck18"},
-        "Planck18",
-    ),
-    "kernel": ({"engine.kernel": "scater"}, "'scatter'", {"engine.kernel": "scatter"}, "scatter"),
-    "layout": ({"output.layout": "defalt"}, "'default'", {"output.layout": "default"}, "default"),
-    "pipeline": ({"pipeline": "stelar"}, "'stellar'", {"pipeline": "stellar"}, "stellar"),
-    "alignment": ({"observation.align": "star"}, "'stars'", {"observation.align": "stars"}, "stars"),
     "kind of PSF": (
         {"instrument.psf.kind": "mofat"},
         "'moffat'",
@@ -76,15 +57,7 @@ CONFIGURATION = {
         {"dust.curve": "calzetti", "dust.a_v": 1},
         "calzetti",
     ),
-    "devices": ({"devices.data": "some"}, "'all'", {"devices.data": "all"}, "all"),
-    "limit": ({"noise.signal_to_noise": -1}, ">= 0.0001", {"noise.signal_to_noise": 0.0001}, 0.0001),
     "none": ({"noise": "none"}, "write null", {"noise": "null"}, None),
-    "field": (
-        {"instrument.fov": "0.1 arcsec"},
-        "one spaxel of 0.2 arcsec",
-        {"instrument.fov": "0.2 arcsec"},
-        (0.2, 0.2),
-    ),
     "line spread": (
         {"instrument.lsf": {"fwhm": 2.5, "resolving_power": 2000}},
         "exactly one of: polynomial; fwhm;",
@@ -128,12 +101,6 @@ CONFIGURATION = {
         "{compression: rice, quantize: 16}",
         {"output.quantize": 16, "output.compression": "rice"},
         16,
-    ),
-    "compressed HDF5": (
-        {"output.path": "cube.h5", "output.quantize": 16},
-        "for a name in .fits, or compression: gzip without quantize",
-        {"output.compression": "gzip", "output.path": "cube.h5"},
-        "gzip",
     ),
     "key of no section": (
         {"instrument.lsf.R": 2000},

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ from rubix_like.runs.known_names import member_rows
 PACKAGE = Path(__file__).resolve().parent.parent / "rubix_like"
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {name: ast.parse(text) for name, text in MODULES.items()}
+NODES = {name: list(ast.walk(tree)) for name, tree in TREES.items()}
 
 
 def nodes(kind):
-    return [(name, node) for name, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, kind)]
+    return [(name, node) for name, found in NODES.items() for node in found if isinstance(node, kind)]
 
 
 def called(node):
@@ -56,13 +58,13 @@ def docstrings_without_a_subject():
 def small_private_functions_that_are_called_once():
     """With a body of four lines or fewer, without its docstring."""
     found = []
-    for tree in TREES.values():
-        names = [getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(tree)]
-        for node in ast.walk(tree):
+    for inside in NODES.values():
+        names = Counter(getattr(node, "id", getattr(node, "attr", "")) for node in inside)
+        for node in inside:
             if isinstance(node, ast.FunctionDef) and re.match("_[^_]", node.name) and not node.decorator_list:
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 short = body and body[-1].end_lineno - body[0].lineno < 4
-                found += [node.name] if short and names.count(node.name) == 1 else []
+                found += [node.name] if short and names[node.name] == 1 else []
     return len(found)
 
 
@@ -180,9 +182,9 @@ def test_optional_packages_are_imported_by_one_function():
     optional -= {re.match(r"[\w-]+", own)[0] for own in project["dependencies"]}
     assert {"matplotlib", "blackjax"} <= optional
     for name, tree in TREES.items():
-        types = {id(inner) for node in ast.walk(tree) if is_for_types(node) for inner in ast.walk(node)}
+        types = {id(inner) for node in tree.body if is_for_types(node) for inner in ast.walk(node)}
         found = [
-            node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in types
+            node for node in NODES[name] if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in types
         ]
         for node in found:
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [own.name for own in node.names]

@@ -1,10 +1,11 @@
-"""400 mistakes of two users who knew README, docs and `help` alone: (what was done, words of the message, the call).
+"""Mistakes of two users who knew README, docs and `help` alone: (what was done, words of the message, the call).
 
 They wrote the words down before they ran the calls. Of their 1,100 mistakes the table has the shortest that end in an
 error at once.
 """
 
 import copy
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -136,8 +137,7 @@ class Toy(AbstractGalaxyModel):
 
 
 def galaxies():
-    CONFIG, GALAXY = load(), rl.load_galaxy(load())
-    yield "positions (3,N)", "position", lambda: galaxy_with(position=RANDOM.normal(0, 1, (3, COUNT)))
+    CONFIG = load()
     yield "initial_mass as (N,1)", "initial_mass", lambda: galaxy_with(initial_mass=np.full((COUNT, 1), 1000000.0))
     yield "ages in yr as log_age", "log_age", lambda: observed_with(log_age=np.full(COUNT, 5000000000.0))
     yield "log_age as Quantity Gyr", "log_age", lambda: galaxy_with(log_age=np.full(COUNT, 5) * units.Gyr)
@@ -146,68 +146,38 @@ def galaxies():
     yield "mass zero everywhere", "initial_mass", lambda: observed_with(initial_mass=np.zeros(COUNT))
     yield "position in cm bare", "position", lambda: observed_with(position=RANDOM.normal(0, 1, (COUNT, 3)) * 3e21)
     yield "velocity in m/s bare", "velocity", lambda: observed_with(velocity=RANDOM.normal(0, 100000.0, (COUNT, 3)))
-    yield "velocity in cm/s bare", "velocity", lambda: observed_with(velocity=RANDOM.normal(0, 10000000.0, (COUNT, 3)))
-    yield "velocity None", "velocity", lambda: galaxy_with(velocity=None)
     yield "velocity scalar per particle (v_los)", "velocity", lambda: galaxy_with(velocity=RANDOM.normal(0, 100, COUNT))
     yield "position in arcsec", "position", lambda: galaxy_with(position=np.zeros((COUNT, 3)) * units.arcsec)
     yield "mismatched number of particles", "metallicity", lambda: galaxy_with(metallicity=np.full(COUNT - 1, 0.02))
     yield "scalar metallicity", "metallicity", lambda: galaxy_with(metallicity=0.02)
-    yield "strings in columns", "initial_mass", lambda: galaxy_with(initial_mass=np.array(["1e6"] * COUNT))
-    yield "complex positions", "position", lambda: galaxy_with(position=RANDOM.normal(0, 1, (COUNT, 3)) + 0j)
-    yield "bool metallicity", "metallicity", lambda: galaxy_with(metallicity=np.ones(COUNT, bool))
-    yield "Galaxy of a dict", "stars", lambda: rl.Galaxy({"position": np.zeros((COUNT, 3))})
     yield "Galaxy(gas, stars) swapped", "stars", lambda: rl.Galaxy(gas_with(), stars_with())
     yield "Galaxy(list of Stars)", "stars", lambda: rl.Galaxy([stars_with(), stars_with()])
     yield "weight with NaN by hand", "weight", lambda: observed_with(weight=np.full(COUNT, np.nan))
-    yield "validate universe_age in Gyr", "universe_age", lambda: rl.validate(galaxy_with(), universe_age=13.8)
     yield "validate a config", "galaxy", lambda: rl.validate(CONFIG)
     yield "gas with Z of wrong length", "metallicity", lambda: gas_with(metallicity=np.full(COUNT - 2, 0.02))
     yield "gas density in 1/cm3", "density", lambda: gas_with(density=np.full(COUNT, 1.0) * units.cm ** (-3))
-    yield "from_config with Stars", "galaxy", lambda: rl.Pipeline.from_config(CONFIG, GALAXY.stars)
     yield "SyntheticGalaxy unknown name", "v_rot", lambda: rl.SyntheticGalaxy(v_rot=100.0)
     yield "SyntheticGalaxy negative mass", "stellar_mass", lambda: rl.SyntheticGalaxy(stellar_mass=-10000000000.0)
-    yield "SyntheticGalaxy.sample(int)", "draws", lambda: rl.SyntheticGalaxy().sample(100)
     yield "SyntheticGalaxy log age in Gyr", "disc_log_age", lambda: rl.SyntheticGalaxy(disc_log_age=3.2)
     yield "SyntheticGalaxy bulge_fraction percent", "bulge_fraction", lambda: rl.SyntheticGalaxy(bulge_fraction=20)
 
 
 def configurations():
-    yield "redshift negative (Andromeda)", "observation.redshift", lambda: load({"observation.redshift": -0.001})
-    yield "redshift 0 without distance", "observation", lambda: load({"observation.redshift": 0})
     yield "redshift 'z=0.05'", "observation.redshift", lambda: load({"observation.redshift": "z=0.05"})
     yield "redshift NaN", "observation.redshift", lambda: load({"observation.redshift": float("nan")})
     yield "redshift list", "observation.redshift", lambda: load({"observation.redshift": [0.05, 0.06]})
     yield "distance modulus", "observation.distance", lambda: load({"observation.distance": "36.8 mag"})
     yield "distance negative", "observation.distance", lambda: load({"observation.distance": -10})
-    yield "cosmology lower case", "observation.cosmology", lambda: load({"observation.cosmology": "planck18"})
-    yield "inclination 'face-on'", "observation.inclination", lambda: load({"observation.inclination": "face-on"})
-    yield "inclination in kpc", "observation.inclination", lambda: load({"observation.inclination": "60 kpc"})
     yield "ra in hours text '10h00m'", "observation.ra", lambda: load({"observation.ra": "10h00m00s"}).observation.ra
     yield "ra negative", "observation.ra", lambda: load({"observation.ra": -30})
     yield "dec 95", "observation.dec", lambda: load({"observation.dec": 95})
     yield "ra SkyCoord", "observation.ra", lambda: load({"observation.ra": SkyCoord(10 * units.deg, 3 * units.deg)})
     yield "offset scalar", "observation.offset", lambda: load({"observation.offset": 1.0})
     yield "offset in kpc", "observation.offset", lambda: load({"observation.offset": ["1 kpc", "0 kpc"]})
-    yield "align True", "observation.align", lambda: load({"observation.align": True})
-    yield "align 'gas'", "observation.align", lambda: load({"observation.align": "gas"})
-    yield "instrument fov negative", "instrument.fov", lambda: load({"instrument.fov": -2})
-    yield "instrument fov less than a spaxel", "instrument.fov", lambda: load({"instrument.fov": 0.1})
     yield "instrument fov in spaxels '10 pix'", "instrument.fov", lambda: load({"instrument.fov": "10 pix"})
-    yield "instrument fov in kpc", "instrument.fov", lambda: load({"instrument.fov": "10 kpc"})
-    yield "instrument fov of 3", "instrument.fov", lambda: load({"instrument.fov": [2, 2, 2]})
     yield "pixel_scale 0", "instrument.pixel_scale", lambda: load({"instrument.pixel_scale": 0})
-    yield "pixel_scale in kpc", "instrument.pixel_scale", lambda: load({"instrument.pixel_scale": "0.2 kpc"})
     yield "wavelength as list", "instrument.wavelength", lambda: load({"instrument.wavelength": [5000, 5040]})
-    yield "psf as number", "instrument.psf", lambda: load({"instrument.psf": 0.8})
-    yield "psf kind airy", "instrument.psf.kind", lambda: load({"instrument.psf": {"kind": "airy", "fwhm": 0.8}})
-    yield "psf fwhm 0", "instrument.psf.fwhm", lambda: load({"instrument.psf.fwhm": 0})
-    yield "psf sigma", "fwhm", lambda: load({"instrument.psf": {"kind": "gaussian", "sigma": 0.3}})
-    yield "psf fwhm in pixel", "instrument.psf.fwhm", lambda: load({"instrument.psf.fwhm": "4 pix"})
-    yield "psf fwhm in kpc", "instrument.psf.fwhm", lambda: load({"instrument.psf.fwhm": "0.8 kpc"})
-    yield "lsf polynomial negative", "lsf", lambda: observe({"instrument.lsf.polynomial": [-2.0]})
-    yield "lsf sigma", "lsf", lambda: load({"instrument.lsf": {"sigma": 1.0}})
     yield "aperture as string", "instrument.aperture", lambda: load({"instrument.aperture": "hexagon"})
-    yield "arm for instrument without arms", "arm", lambda: load({"instrument.arm": "red"})
     yield "load_instrument nested override as kw psf_fwhm", "psf", lambda: rl.load_instrument("muse", psf_fwhm=0.6)
     yield "load_instrument arms without arm", "arm", lambda: rl.load_instrument("sami")
     yield "load_instrument wrong arm", "arm", lambda: rl.load_instrument("sami", arm="green")
@@ -216,49 +186,27 @@ def configurations():
     yield "ssp as string", "ssp", lambda: rl.load_config({**base(), "ssp": "popstar"})
     yield "ssp imf key", "imf", lambda: rl.load_config({**base(), "ssp": {"library": "popstar", "imf": "salpeter"}})
     yield "load_ssp raw bc03 ised file name", "mine.ised", lambda: rl.load_ssp("mine.ised")
-    yield "load_ssp dict", "config_or_name", lambda: rl.load_ssp({"library": "popstar"})
-    yield "load_ssp None", "config_or_name", lambda: rl.load_ssp(None)
     yield "dust a_v negative", "dust.a_v", lambda: load({"dust": {"a_v": -0.3}})
     yield "dust as number", "dust", lambda: load({"dust": 0.3})
     yield "dust ebv", "a_v", lambda: load({"dust": {"ebv": 0.3}})
     yield "dust Av case", "a_v", lambda: load({"dust": {"Av": 0.3}})
     yield "dust curve unknown", "dust.curve", lambda: observe({"dust": {"a_v": 0.3, "curve": "ccm89"}})
-    yield "dust curve case", "dust.curve", lambda: observe({"dust": {"a_v": 0.3, "curve": "Calzetti"}})
     yield "dust r_v negative", "dust.r_v", lambda: observe({"dust": {"a_v": 0.3, "curve": "cardelli", "r_v": -3.1}})
-    yield "dust r_v zero", "dust.r_v", lambda: observe({"dust": {"a_v": 0.3, "curve": "cardelli", "r_v": 0}})
-    yield "dust r_v 31", "dust.r_v", lambda: observe({"dust": {"a_v": 0.3, "curve": "cardelli", "r_v": 31}})
-    yield "dust screen key for particles", "a_v", lambda: load({"dust": {"kind": "particles", "a_v": 0.3}})
     yield "dust place sky", "dust.place", lambda: load({"dust": {"a_v": 1, "place": "sky"}})
     yield "nebular source gas", "nebular.source", lambda: load({"pipeline": "nebular", "nebular": {"source": "gas"}})
     yield "pipeline lines without lines section", "lines", lambda: observe({"pipeline": "lines", "galaxy.n_gas": 50})
-    yield "pipeline name unknown", "pipeline", lambda: observe({"pipeline": "stars"})
     yield "pipeline as dict", "pipeline", lambda: load({"pipeline": {"paint": ["stars"]}})
     yield "pipeline as list", "pipeline", lambda: load({"pipeline": ["stars", "psf"]})
-    yield "noise True", "noise", lambda: load({"noise": True})
-    yield "noise number", "noise", lambda: load({"noise": 50})
-    yield "noise empty dict", "noise", lambda: load({"noise": {}})
-    yield "noise both", "noise", lambda: load(noise(signal_to_noise=50, exposure={"time": 3600}))
     yield "noise snr key", "signal_to_noise", lambda: load(noise(snr=50))
-    yield "noise sn negative", "noise.signal_to_noise", lambda: load(noise(signal_to_noise=-5))
     yield "noise radius in kpc", "noise.radius", lambda: load(noise(signal_to_noise=50, radius="1 kpc"))
-    yield "noise width 0", "noise.width", lambda: load(noise(signal_to_noise=50, wavelength=5020, width=0))
     yield "noise exposure number", "noise.exposure", lambda: load(noise(exposure=3600))
-    yield "noise exposure time 'hr' text", "noise.exposure.time", lambda: load(noise(exposure={"time": "2 hours"}))
-    yield "noise exposure count 0", "noise.exposure.count", lambda: load(noise(exposure={"time": 3600, "count": 0}))
     yield "noise seed negative", "noise.seed", lambda: load(noise(signal_to_noise=5, seed=-1))
     yield "noise seed float", "noise.seed", lambda: load(noise(signal_to_noise=5, seed=1.5))
-    yield "engine method exact", "engine.method", lambda: observe({"engine.method": "exact"})
-    yield "engine tolerance 5 (percent)", "engine.tolerance", lambda: load({"engine.tolerance": 5})
-    yield "engine deposit ngp", "engine.deposit", lambda: load({"engine.deposit": "ngp"})
-    yield "engine precision 64", "engine.precision", lambda: load({"engine.precision": 64})
-    yield "engine chunk 0", "engine.chunk", lambda: load({"engine.chunk": 0})
     yield "engine n_threads", "engine", lambda: load({"engine.n_threads": 4})
     yield "devices more than there are", "devices.data", lambda: observe({"devices.data": 8})
     yield "devices 'gpu'", "devices", lambda: load({"devices": "gpu"})
-    yield "devices.data 0", "devices.data", lambda: observe({"devices.data": 0})
     yield "devices.wave 2 on one device", "devices.wave", lambda: observe({"devices.wave": 2})
     yield "output path as directory", "output.path", lambda: rl.run(load({"output.path": "d"}), quiet=True)
-    yield "output path .npy", "output.path", lambda: load({"output.path": "cube.npy"})
     yield "output as string", "output", lambda: load({"output": "cube.fits"})
     yield "output overwrite key", "overwrite", lambda: load({"output.overwrite": True})
     yield "products True", "products", lambda: load({"products": True})
@@ -273,93 +221,52 @@ def cubes():
     GALAXY = rl.load_galaxy(CONFIG)
     PIPELINE = rl.Pipeline.from_config(CONFIG, GALAXY)
     CUBE = PIPELINE(GALAXY)
-    FLUX, MASK, VARIANCE, BINS, FOOTPRINT = (
-        np.asarray(CUBE.flux),
-        np.asarray(CUBE.mask),
-        np.asarray(CUBE.variance),
-        CUBE.bins,
-        CUBE.footprint,
-    )
+    FLUX, MASK, BINS, FOOTPRINT = np.asarray(CUBE.flux), np.asarray(CUBE.mask), CUBE.bins, CUBE.footprint
 
     def cube_with(**fields):
         return rl.Cube(**{"flux": FLUX, "mask": MASK, "bins": BINS, "footprint": FOOTPRINT} | fields)
 
-    yield "parameters short name", "observation.inclination", lambda: PIPELINE(GALAXY, {"inclination": 30})
     yield "parameters non-parameter setting", "instrument.fov", lambda: PIPELINE(GALAXY, {"instrument.fov": 3})
     yield "parameters dust.a_v when no dust", "dust.a_v", lambda: PIPELINE(GALAXY, {"dust.a_v": 0.5})
     yield "parameters nested dict", "observation", lambda: PIPELINE(GALAXY, {"observation": {"inclination": 30}})
     yield "parameters beyond limit", "instrument.psf.fwhm", lambda: PIPELINE(GALAXY, {"instrument.psf.fwhm": -1})
-    yield "parameters None", "observation.inclination", lambda: PIPELINE(GALAXY, {"observation.inclination": None})
-    yield "parameters NaN", "observation.inclination", lambda: PIPELINE(GALAXY, {"observation.inclination": np.nan})
     yield "parameters list", "parameters", lambda: PIPELINE(GALAXY, [30, 60])
-    yield "parameters redshift changed", "redshift", lambda: PIPELINE(GALAXY, {"observation.redshift": 0.1})
     yield "parameters as kw inclination=", "inclination", lambda: PIPELINE(GALAXY, inclination=30)
-    yield "key int", "key", lambda: PIPELINE(GALAXY, key=3)
     yield "key float array", "key", lambda: PIPELINE(GALAXY, key=np.array([1.0, 2.0]))
-    yield "pipeline given config", "galaxy", lambda: PIPELINE(CONFIG)
-    yield "pipeline args swapped", "galaxy", lambda: PIPELINE({"observation.inclination": 30}, GALAXY)
     yield "from_config args swapped", "config", lambda: rl.Pipeline.from_config(GALAXY, CONFIG)
-    yield "mesh int", "mesh", lambda: rl.Pipeline.from_config(CONFIG, GALAXY, mesh=1)
-    yield "make_mesh too many", "n_devices", lambda: rl.make_mesh(64)
     yield "make_mesh 0", "n_devices", lambda: rl.make_mesh(0)
     yield "shard args swapped", "galaxy", lambda: rl.shard(rl.make_mesh(1), GALAXY)
-    yield "shard stars", "galaxy", lambda: rl.shard(GALAXY.stars, rl.make_mesh(1))
     yield "observe_pointings of single", "pointings", lambda: PIPELINE.observe_pointings(GALAXY)
     yield "load_config unknown name", "quickstrt", lambda: rl.load_config("quickstrt")
     yield "load_config missing yaml", "my.yaml", lambda: rl.load_config("my.yaml")
-    yield "load_config None", "source", lambda: rl.load_config(None)
     yield "load_config YAML text", "yaml", lambda: rl.load_config("galaxy:\n  reader: synthetic\n")
     yield "load_config kwargs", "n_stars", lambda: rl.load_config("quickstart", n_stars=10)
     yield "override deep unknown section", "instrumnt", lambda: rl.load_config("quickstart", {"instrumnt.fov": 5})
     yield "run dict without output", "output", lambda: rl.run({**base(), "output": None}, quiet=True)
     yield "run config with galaxy null", "galaxy", lambda: rl.run({**base(), "galaxy": None}, quiet=True)
     yield "write missing folder", "nofolder", lambda: CUBE.write("nofolder2/w.fits")
-    yield "write None", "path", lambda: CUBE.write(None)
     yield "Cube flux (wave,y,x)", "flux", lambda: cube_with(flux=np.moveaxis(FLUX, 2, 0))
     yield "Cube flux 2-d", "flux", lambda: cube_with(flux=FLUX[0])
-    yield "Cube variance negative", "variance", lambda: cube_with(variance=-VARIANCE)
     yield "Cube flux in Jy", "flux", lambda: cube_with(flux=FLUX * units.Jy)
-    yield "Cube bins array", "bins", lambda: cube_with(bins=CUBE.wavelength)
-    yield "Cube footprint tuple", "footprint", lambda: cube_with(footprint=(10, 10, 0.2))
     yield "Cube meta dict", "meta", lambda: cube_with(meta={"object": "disc"})
     yield "bins medium missing", "medium", lambda: WavelengthBins(5000, 1.25, 33, "linear")
-    yield "bins medium and sampling swapped", "sampling", lambda: WavelengthBins(5000, 1.25, 33, "air", "linear")
-    yield "bins log step 1.25", "step", lambda: WavelengthBins(5000, 1.25, 33, "log", "air")
-    yield "footprint n_x,n_y floats", "n_y", lambda: Footprint(10.0, 10.0, 0.2)
-    yield "footprint scale 0", "pixel_scale", lambda: Footprint(10, 10, 0)
     yield "spectrum radius in kpc", "radius", lambda: CUBE.spectrum(radius=1 * units.kpc)
     yield "spectrum radius 0", "radius", lambda: CUBE.spectrum(radius=0)
-    yield "spectrum radius negative", "radius", lambda: CUBE.spectrum(radius=-1)
     yield "spectrum at swapped dec ra", "at", lambda: CUBE.spectrum(at=(2, 150))
     yield "spectrum at pixel coordinates", "at", lambda: CUBE.spectrum(at=(5, 5), radius=0.3)
     yield "spectrum at and offset", "offset", lambda: CUBE.spectrum(at=(150, 2), offset=(0, 0))
-    yield "spectrum offset scalar", "offset", lambda: CUBE.spectrum(offset=0.3)
-    yield "image band reversed", "band", lambda: CUBE.image((5030, 5010))
-    yield "image band outside", "band", lambda: CUBE.image((6000, 6100))
     yield "image band in nm bare", "band", lambda: CUBE.image((501, 503))
-    yield "image band single wavelength", "band", lambda: CUBE.image(5010)
-    yield "image band text range", "band", lambda: CUBE.image("5010-5030")
-    yield "image band of 3", "band", lambda: CUBE.image((5010, 5020, 5030))
-    yield "image band between two bins", "band", lambda: CUBE.image((5000.3, 5000.9))
-    yield "image filter V", "band", lambda: CUBE.image("V")
     yield "map of fitted without losvd", "v_fit", lambda: CUBE.map("v_fit")
     yield "map of a line that isn't painted", "flux_Ha", lambda: CUBE.map("flux_Ha")
     yield "map gas mass", "gas", lambda: CUBE.map("gas_mass")
     yield "cut reversed", "wavelength", lambda: CUBE.cut((5030, 5010))
-    yield "cut indices", "wavelength", lambda: CUBE.cut((0, 10))
     yield "cut slice", "wavelength", lambda: CUBE.cut(slice(5000, 5010))
     yield "cut size 0", "size", lambda: CUBE.cut(size=0)
     yield "cut offset without size", "size", lambda: CUBE.cut(offset=(0.4, 0))
-    yield "cut size pix", "size", lambda: CUBE.cut(size="5 pix")
     yield "covariance without wavelength", "wavelength", CUBE.covariance
     yield "covariance index 0", "wavelength", lambda: CUBE.covariance(0)
     yield "covariance array", "wavelength", lambda: CUBE.covariance(CUBE.wavelength)
-    yield "plot spaxel outside", "spaxel", lambda: CUBE.plot([(50, 2)])
-    yield "plot one spaxel not list", "spaxels", lambda: CUBE.plot((5, 5))
     yield "plot 9 spaxels", "spaxels", lambda: CUBE.plot([(i, 0) for i in range(9)])
-    yield "plot band reversed", "band", lambda: CUBE.plot(band=(5030, 5010))
-    yield "mosaic of one cube not list", "cubes", lambda: rl.make_mosaic(CUBE)
-    yield "mosaic of empty", "cubes", lambda: rl.make_mosaic([])
     yield "rl.lines of cube w/o lines", "lines", lambda: rl.lines(CUBE)
     yield "load_galaxy_info of galaxy", "source", lambda: rl.load_galaxy_info(GALAXY)
     yield "load_nebular ssp name", "popstar", lambda: rl.load_nebular("popstar")
@@ -370,7 +277,7 @@ def fits():
     GALAXY = rl.load_galaxy(CONFIG)
     PIPELINE = rl.Pipeline.from_config(CONFIG, GALAXY)
     MOCK = PIPELINE(GALAXY)
-    NOISELESS = rl.Pipeline.from_config(rl.load_config(MOCK_RUN, overrides={"noise": None}), GALAXY)(GALAXY)
+    NOISELESS = dataclasses.replace(MOCK, variance=None)
     FLUX, VARIANCE = np.asarray(MOCK.flux, float), np.asarray(MOCK.variance, float)
     N_Y, N_X, N_W = MOCK.shape
     BINS, FOOT = WavelengthBins(4800.0, 30.0, N_W, "linear", "vacuum"), Footprint(N_Y, N_X, 1.0)
@@ -405,19 +312,6 @@ def fits():
     yield "used as float weights", "used", lambda: observed_with(used=np.full(MOCK.shape, 0.5))
     yield "bins given as wavelength array", "bins", lambda: observed_with(bins=np.asarray(MOCK.wavelength))
     yield "footprint given as pixel scale", "footprint", lambda: observed_with(footprint=1.0)
-    yield "pixel_scale negative", "pixel_scale", lambda: Footprint(4, 4, -1.0)
-    yield "pixel_scale in kpc", "pixel_scale", lambda: Footprint(4, 4, 1 * units.kpc)
-    yield (
-        "bins step in nm as bare number -> negative step",
-        "step",
-        lambda: WavelengthBins(4800.0, -30.0, 21, "linear", "vacuum"),
-    )
-    yield "bins sampling misspelt", "sampling", lambda: WavelengthBins(4800.0, 30.0, 21, "lin", "vacuum")
-    yield "bins medium misspelt", "medium", lambda: WavelengthBins(4800.0, 30.0, 21, "linear", "vac")
-    yield "bins medium and sampling swapped", "sampling", lambda: WavelengthBins(4800.0, 30.0, 21, "vacuum", "linear")
-    yield "bins n_wave float", "n_wave", lambda: WavelengthBins(4800.0, 30.0, 21.5, "linear", "vacuum")
-    yield "bins n_wave 0", "n_wave", lambda: WavelengthBins(4800.0, 30.0, 0, "linear", "vacuum")
-    yield "bins log with step in Angstrom", "step", lambda: WavelengthBins(4800.0, 30.0, 21, "log", "vacuum")
     yield (
         "of_table edges and wavelength swapped",
         "edges",
@@ -430,32 +324,21 @@ def fits():
             (np.arange(21) * 30.0 + 4800)[::-1], (np.arange(22) * 30.0 + 4785)[::-1], "air"
         ),
     )
-    yield "ra as text with unit hourangle", "ra", lambda: observed_with(ra="10h00m00s", dec="+02d00m00s")
-    yield "dec 150, ra 2 swapped", "dec", lambda: observed_with(ra=2.0, dec=150.0)
-    yield "field_angle NaN", "field_angle", lambda: observed_with(field_angle=np.nan)
     yield "flux in units of Jy quantity without wavelength", "flux", lambda: observed_with(flux=FLUX * units.K)
-    yield "flux complex", "flux", lambda: observed_with(flux=FLUX + 0j)
     yield (
         "variance given as flux quantity (not squared)",
         "variance",
         lambda: observed_with(variance=np.sqrt(VARIANCE) * units.Unit("1e-20 erg/(s cm2 Angstrom)")),
     )
     yield "crop with low>high", "low", lambda: observed_with().crop(5300, 4900)
-    yield "crop in nm as numbers", "480", lambda: observed_with().crop(480, 520)
-    yield "crop outside", "6000", lambda: observed_with().crop(6000, 7000)
     yield "crop with a unit of velocity", "low", lambda: observed_with().crop("100 km/s", "200 km/s")
     yield "covariance without correlations", "correlations", lambda: observed_with().covariance(5000)
     yield "plot spaxel as (y,x) outside", "spaxel", lambda: observed_with().plot([(9, 1)])
     yield "plot band as one number", "band", lambda: observed_with().plot(band=5000)
     yield "plot spaxels as a tuple of two ints", "spaxels", lambda: observed_with().plot((1, 2))
     yield "read_observed missing file", "nofile.fits", lambda: rl.read_observed("nofile.fits")
-    yield "read_observed None", "path", lambda: rl.read_observed(None)
-    yield "obs: notes a text", "notes", lambda: observed_with(notes="hello")
-    yield "obs: name a number", "name", lambda: observed_with(name=5)
-    yield "obs: meta a dict", "meta", lambda: observed_with(meta={"object": "x"})
     yield "obs: correlations a matrix", "correlations", lambda: observed_with(correlations=np.eye(16))
     yield "obs: pixel_scale keyword", "pixel_scale", lambda: observed_with(pixel_scale=1.0)
-    yield "obs: ivar keyword", "ivar", lambda: observed_with(ivar=1 / VARIANCE)
     yield "obs: without used", "used", lambda: rl.ObservedCube(flux=FLUX, variance=VARIANCE, bins=BINS, footprint=FOOT)
     yield "fit: progress=True", "progress", lambda: posterior(progress=True)
     yield "fit: progress=print", "progress", lambda: fit(progress=print)
@@ -482,13 +365,10 @@ def fits():
         "dust.a_v",
         lambda: rl.simulate(CONFIG, priors={"dust.a_v": {"normal": [0.3, 1]}}, n=2),
     )
-    yield "GalaxyInfo: n_stars negative", "n_stars", lambda: rl.GalaxyInfo(name="x", reader="r", source="s", n_stars=-7)
-    yield "GalaxyInfo: universe_age in Gyr", "universe_age", lambda: rl.validate(GALAXY, universe_age=13.8)
     yield "fit: flux all NaN", "flux", lambda: fit(data=observed_with(flux=np.full(MOCK.shape, np.nan)))
     yield "fit: used all False", "used", lambda: fit(data=observed_with(used=np.zeros(MOCK.shape, bool)))
     yield "fit: data is numpy flux", "data", lambda: fit(data=FLUX)
     yield "fit: no free anywhere", "free", lambda: rl.fit(CONFIG, MOCK)
-    yield "fit: no data anywhere", "data", lambda: rl.fit(CONFIG, free=FREE)
     yield (
         "fit: a_v free without dust",
         "dust",
@@ -517,9 +397,7 @@ def fits():
     yield "fit: windows one range not nested", "windows", lambda: fit(windows=[4900, 5200])
     yield "fit: windows reversed", "windows", lambda: fit(windows=[[5200, 4900]])
     yield "fit: windows in nm", "windows", lambda: fit(windows=[[490, 520]])
-    yield "fit: windows rest frame beyond", "windows", lambda: fit(windows=[["6500 Angstrom", "6600 Angstrom"]])
     yield "fit: sigma negative", "sigma", lambda: fit(data=NOISELESS, sigma=-1)
-    yield "fit: sigma zero", "sigma", lambda: fit(data=NOISELESS, sigma=0)
     yield "fit: sigma missing for noiseless data", "sigma", lambda: fit(data=NOISELESS)
     yield "fit: sigma an array", "sigma", lambda: fit(data=NOISELESS, sigma=np.sqrt(VARIANCE))
     yield "fit: sigma of a wrong unit", "sigma", lambda: fit(data=NOISELESS, sigma="0.1 mag")
@@ -546,7 +424,6 @@ def fits():
     )
     yield "fit: optimiser as name", "optimiser", lambda: fit(optimiser="lbfgs")
     yield "fit: optimiser unknown", "optimiser.name", lambda: fit(optimiser={"name": "adam"})
-    yield "fit: optimizer spelt American", "optimiser", lambda: fit(optimizer={"name": "lbfgs"})
     yield "fit: model_error with given galaxy components", "model_error", lambda: fit(model_error=True)
     yield "fit: discreteness times 0", "discreteness.times", lambda: fit(discreteness={"times": 0})
     yield "fit: discreteness False", "discreteness", lambda: fit(discreteness=False)
@@ -573,7 +450,6 @@ def fits():
     )
     yield "simulate: galaxies a single Galaxy", "galaxies", lambda: simulate(galaxies=GALAXY)
     yield "simulate: galaxies empty list", "galaxies", lambda: simulate(galaxies=[])
-    yield "simulate: galaxies of paths in python", "galaxies", lambda: simulate(galaxies=["a.hdf5"])
     yield "simulate: seed negative", "seed", lambda: simulate(seed=-1)
     yield "simulate: sink not callable", "sink", lambda: simulate(sink=[])
     yield "simulate: batch 0", "batch", lambda: simulate(batch=0)
@@ -601,24 +477,10 @@ def fits():
         ),
     )
     yield "prior: own decreasing", "tridec", lambda: posterior({"observation.inclination": {"tridec": [20, 80]}})
-    yield "prior: own too few numbers", "trinp", lambda: posterior({"observation.inclination": {"trinp": [20]}})
-    yield "make_mesh: more than there are", "n_devices", lambda: rl.make_mesh(4)
-    yield "make_mesh: 0", "n_devices", lambda: rl.make_mesh(0)
-    yield "make_mesh: float", "n_devices", lambda: rl.make_mesh(1.0)
-    yield "make_mesh: 'all'", "n_devices", lambda: rl.make_mesh("all")
     yield "make_mesh: wave 2", "wave", lambda: rl.make_mesh(1, wave=2)
-    yield "make_mesh: wave 0", "wave", lambda: rl.make_mesh(1, 0)
     yield "shard: mesh a number", "mesh", lambda: rl.shard(GALAXY, 4)
     yield "particle_shardings: mesh missing", "mesh", lambda: rl.particle_shardings(GALAXY)
-    yield "devices.data 4 on one", "devices.data", lambda: rl.Pipeline.from_config(load({"devices.data": 4}), GALAXY)
-    yield "devices.data 0", "devices.data", lambda: load({"devices.data": 0})
     yield "devices.output misspelt", "devices.output", lambda: load({"devices.output": "shard"})
-    yield "devices: 'gpu'", "devices", lambda: load({"devices": "gpu"})
-    yield (
-        "devices.wave 2 on one",
-        "devices.wave",
-        lambda: rl.Pipeline.from_config(load({"devices": {"data": 1, "wave": 2}}), GALAXY),
-    )
     yield "join_processes: num without id", "process_id", lambda: rl.join_processes("localhost:5000", 2).__enter__()
     yield (
         "fit: data wavelengths in nm",
@@ -633,32 +495,20 @@ def fits():
         "observation.offset",
         lambda: posterior({"observation.offset.east": {"normal": [0, 1]}}),
     )
-    yield "fit: noise section changed expectation sigma", "noise", lambda: posterior(noise={"signal_to_noise": 10})
-    yield "fit: observation.redshift as setting", "redshift", lambda: posterior(redshift=0.06)
     yield (
         "fit: free noise_scale inside free",
         "noise_scale",
         lambda: posterior({**FREE, "noise_scale": {"log_uniform": [0.5, 2]}}),
     )
-    yield "fit: free polynomial", "polynomial", lambda: posterior({**FREE, "polynomial": {"normal": [0, 1]}})
     frees = {
-        "fit: free is a list of names": ("free", ["observation.inclination"]),
-        "fit: free empty": ("free", {}),
         "fit: unknown parameter typo": ("observation.velocity_offset", {"observation.velocity_ofset": VELOCITY}),
-        "fit: parameter without section": ("observation.inclination", {"inclination": {"uniform": [0, 90]}}),
         "fit: redshift free": ("observation.redshift", {"observation.redshift": {"uniform": [0.04, 0.06]}}),
         "fit: ssp.metallicity free": ("ssp", {"ssp.library": {"uniform": [0, 1]}}),
         "fit: galaxy.n_stars free": ("galaxy.n_stars", {"galaxy.n_stars": {"uniform": [10, 100]}}),
         "fit: prior kind misspelt": ("uniform", {"observation.inclination": {"unifrom": [0, 90]}}),
         "fit: prior gaussian": ("normal", {"observation.velocity_offset": {"gaussian": [0, 50]}}),
         "fit: prior limits swapped": ("observation.inclination", {"observation.inclination": {"uniform": [80, 20]}}),
-        "fit: prior as (low, high) tuple": ("observation.inclination", {"observation.inclination": (20, 80)}),
-        "fit: prior as kind+low+high keys": (
-            "observation.inclination",
-            {"observation.inclination": {"kind": "uniform", "low": 20, "high": 80}},
-        ),
         "fit: normal sigma negative": ("sigma", {"observation.velocity_offset": {"normal": [0, -50]}}),
-        "fit: normal sigma zero": ("sigma", {"observation.velocity_offset": {"normal": [0, 0]}}),
         "fit: normal with 3 numbers": ("normal", {"observation.velocity_offset": {"normal": [0, 50, 10]}}),
         "fit: prior NaN": (
             "observation.velocity_offset",
@@ -674,7 +524,6 @@ def fits():
             {"observation.inclination": {"uniform": ["20 km/s", "80 km/s"]}},
         ),
         "fit: a_v prior below 0": ("dust.a_v", {"dust.a_v": {"uniform": [-1, 1]}}),
-        "fit: a_v normal prior reaches below 0": ("dust.a_v", {"dust.a_v": {"normal": [0.1, 0.3]}}),
         "fit: psf beta free of a gaussian": ("instrument.psf.beta", {"instrument.psf.beta": {"uniform": [2, 5]}}),
         "fit: noise free": ("noise.signal_to_noise", {"noise.signal_to_noise": {"uniform": [5, 50]}}),
         "fit: stars.* free with synthetic": ("stars.velocity", {"stars.velocity": {"normal": [0, 100]}}),
@@ -706,10 +555,6 @@ def fits():
                 }
             },
         ),
-        "fit: turn_over misspelt galaxy key": (
-            "galaxy.rotation_velocity",
-            {"galaxy.rotation_velocty": {"uniform": [50, 350]}},
-        ),
         "fit: same parameter by alias (galaxy.log_age)": (
             "galaxy.disc_log_age",
             {"galaxy.log_age": {"uniform": [9, 10]}},
@@ -722,8 +567,6 @@ def fits():
             "free",
             {"observation.velocity_offset": __import__("scipy.stats").stats.norm(0, 50)},
         ),
-        "fit: prior values true value only": ("observation.inclination", {"observation.inclination": 50}),
-        "fit: prior null": ("observation.inclination", {"observation.inclination": None}),
         "fit: dof free but gaussian": (
             "degrees_of_freedom",
             {**FREE, "likelihood.degrees_of_freedom": {"log_uniform": [1, 100]}},
@@ -760,7 +603,6 @@ def fits():
             "light",
             {"profile": "sersic", "scale_length": 1.5, "index": 1},
         ),
-        "comp: sersic index n": ("index", "light", {"profile": "sersic", "effective_radius": 1.5, "n": 4}),
         "comp: sersic index 20": ("index", "light", {"profile": "sersic", "effective_radius": 1.5, "index": 20}),
         "comp: scale length in arcsec": (
             "scale_length",
@@ -774,16 +616,10 @@ def fits():
         "comp: metallicity [Z/H]": ("metallicity", "population", {"log_age": 9.5, "metallicity": -0.3}),
         "comp: dispersion negative": ("dispersion", "dispersion", -50),
         "comp: name with a dot": ("name", "name", "thin.disc"),
-        "comp: name with blank": ("name", "name", "thin disc"),
         "comp: spline radii not ascending": (
             "radii",
             "rotation",
             {"curve": "spline", "radii": [3, 2, 1], "speeds": [100, 150, 200]},
-        ),
-        "comp: spline of other lengths": (
-            "speeds",
-            "rotation",
-            {"curve": "spline", "radii": [1, 2, 3], "speeds": [100, 150]},
         ),
     }
     for name, (words, key, value) in changed.items():

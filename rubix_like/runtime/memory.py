@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from jax.sharding import Mesh
+from typing import TYPE_CHECKING, Any
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.exit_codes import MEMORY_REMEDY
 from rubix_like.runtime.words import format_bytes
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 BYTES_PER_VOXEL: int = 12
 """Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
@@ -32,7 +33,7 @@ class MemoryNeed:
     host: int
 
 
-def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> MemoryNeed:
+def memory_need(compiled: Any, mesh: "Mesh", mask_and_writing_bytes: int) -> MemoryNeed:
     """Memory of a compiled run on the devices, and of this process on the host: the run, then its result, the mask and
     the writing, block by block."""
     return need_of(
@@ -47,7 +48,7 @@ def device_bytes(compiled: Any) -> int:
     return needed - analysis.alias_size_in_bytes
 
 
-def need_of(device: int, result: int, mesh: Mesh, mask_and_writing_bytes: int, reading: int = 0) -> MemoryNeed:
+def need_of(device: int, result: int, mesh: "Mesh", mask_and_writing_bytes: int, reading: int = 0) -> MemoryNeed:
     """The need of a run that takes `device` bytes on each device, ends with `result` bytes there, and takes `reading`
     bytes on the host while it lasts."""
     if not _is_host(mesh):
@@ -106,13 +107,13 @@ def fits_memory(need: MemoryNeed) -> bool:
     return available is None or need.host <= available
 
 
-def check_memory(need: MemoryNeed, mesh: Mesh) -> None:
+def check_memory(need: MemoryNeed, mesh: "Mesh") -> None:
     """Raise ConfigError where the host has less memory than a compiled run takes, before it starts."""
     fewer = ", devices.data fewer" if _is_host(mesh) and mesh.size > 1 else ""
     _require(need.host, f"the run takes {format_bytes(need.host)}; {MEMORY_REMEDY}{fewer}")
 
 
-def _is_host(mesh: Mesh) -> bool:
+def _is_host(mesh: "Mesh") -> bool:
     return mesh.devices.flat[0].platform == "cpu"
 
 
