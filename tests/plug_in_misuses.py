@@ -491,11 +491,6 @@ PRODUCT_FAULTS = {
         {"make": lambda *_: {}},
         "product 'unmade' (Wrong): `make` must return the maps of its labels, wrong, got none",
     ),
-    "nothing": (
-        {"make": lambda *_: {"wrong": None}},
-        "product 'nothing' (Wrong): `make` must return the maps of its labels",
-    ),
-    "surplus": ({"make": lambda *_: {"wrong": 0, "mass": 0}}, "of its labels, wrong, got wrong, mass"),
     "deep": (
         {"make": lambda self, own: {"wrong": own.images["number"][..., None]}},
         "`make` must return wrong of shape",
@@ -581,7 +576,7 @@ def announce(folder):
     sys.path.insert(0, str(folder))
 
 
-def cases(run, galaxy):
+def cases(run, galaxy, noisy):
     """As `misuses.cases`; files go into the current folder."""
     announce(Path.cwd())
     for name, words in WORDS.items():
@@ -661,7 +656,6 @@ def cases(run, galaxy):
     Path("a.wrong").write_text("a")
     words = "a.wrong: SSP format 'wrong': `read` must return an instance of SSPTable, got None"
     yield "format", words, lambda: extend.import_library("a.wrong")
-    noisy = rl.Pipeline.from_config({**run, "noise": {"signal_to_noise": 30}})(galaxy)
     offset, place = "observation.velocity_offset", "fit.free.observation.velocity_offset: prior 'wrong': "
     for low, words in {
         0: "`quantile` must return an array, got None",

@@ -143,17 +143,13 @@ class SpectrumAperture(AbstractSettings):
         return value
 
     @model_validator(mode="after")
-    def _check_cells(self) -> "SpectrumAperture":
+    def _check_cells_and_place(self) -> "SpectrumAperture":
         least = max(self.size) / _MOST_CELLS
         if self.pixel_scale is not None and self.pixel_scale < least:
             raise ValueError(
                 f"pixel_scale: expected at most {_MOST_CELLS} cells along a side, so at least {least:.3g} arcsec, got "
                 f"{self.pixel_scale:g}; leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_place(self) -> "SpectrumAperture":
         if (self.ra is None) != (self.dec is None):
             raise ValueError("expected ra and dec, or neither, got one of them")
         return self

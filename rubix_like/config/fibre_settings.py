@@ -170,10 +170,10 @@ class FibreSettings(AbstractSettings):
                 wanted = "a value" if needed else "null"
                 came = "null" if getattr(self, name) is None else "one"
                 raise ValueError(f"{name}: expected {wanted} with arrangement {self.arrangement}, got {came}")
+        self._check_numbers()
         return self
 
-    @model_validator(mode="after")
-    def _check_numbers(self) -> "FibreSettings":
+    def _check_numbers(self) -> None:
         beyond = [number for number in self.dead if number > self.n_fibre]
         if beyond:
             raise ValueError(f"dead: expected numbers from 1 to {self.n_fibre}, got {beyond[0]}")
@@ -188,7 +188,6 @@ class FibreSettings(AbstractSettings):
                 )
         if self.refraction is not None:
             self.refraction.of_exposures(len(self.dithers))
-        return self
 
     @property
     def n_fibre(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -205,14 +205,22 @@ Rms = Annotated[Part, Field(ge=0, le=0.5)]
 Span = tuple[PositiveAngstrom, PositiveAngstrom]
 
 
-def _need_one(section: AbstractSettings, names: tuple[str, ...]) -> None:
-    """Raise ValueError where all of these are 0 or null: the section would do nothing."""
-    if not any(getattr(section, name) for name in names):
-        raise ValueError(f"expected {' or '.join(names)} above 0, got none; set the section to null")
+class AbstractErrorSettings(AbstractSettings):
+    """A systematic error that does nothing where all of the keys `needed` are 0 or null, which is refused."""
+
+    needed: ClassVar[tuple[str, ...]]
+
+    @model_validator(mode="after")
+    def _check_needed(self) -> "AbstractErrorSettings":
+        if not any(getattr(self, name) for name in self.needed):
+            raise ValueError(f"expected {' or '.join(self.needed)} above 0, got none; set the section to null")
+        return self
 
 
-class SkySubtractionSettings(AbstractSettings):
+class SkySubtractionSettings(AbstractErrorSettings):
     """Residuals of the sky subtraction, anew in every spectrum and exposure; each key is the rms of a normal error."""
+
+    needed: ClassVar = ("shift", "lsf", "lines", "continuum")
 
     shift: Annotated[Pixel, Field(ge=0, le=1)] = 0.0
     """Wavelengths of the subtracted sky against those of the spectrum."""
@@ -226,11 +234,6 @@ class SkySubtractionSettings(AbstractSettings):
     """dark, bright, infrared, the path of a table, or a list of these, as `noise.exposure.sky`; null: that one, else
     dark."""
 
-    @model_validator(mode="after")
-    def _check(self) -> "SkySubtractionSettings":
-        _need_one(self, ("shift", "lsf", "lines", "continuum"))
-        return self
-
 
 class FlatFieldSettings(AbstractSettings):
     """Response of each spaxel or fibre, wrong by a smooth function of wavelength; the same in all exposures."""
@@ -240,8 +243,10 @@ class FlatFieldSettings(AbstractSettings):
     """Length L of the correlation exp(-d^2 / (2 L^2)) along wavelength; null: constant over wavelength."""
 
 
-class FluxCalibrationSettings(AbstractSettings):
+class FluxCalibrationSettings(AbstractErrorSettings):
     """Flux calibration of each exposure, wrong by a smooth function of wavelength that all its spectra share."""
+
+    needed: ClassVar = ("rms", "absolute")
 
     rms: Rms = 0.0
     """Of the error that changes with wavelength, in one exposure."""
@@ -250,17 +255,14 @@ class FluxCalibrationSettings(AbstractSettings):
     absolute: Rms = 0.0
     """Rms of the error that all wavelengths share, in one exposure."""
 
-    @model_validator(mode="after")
-    def _check(self) -> "FluxCalibrationSettings":
-        _need_one(self, ("rms", "absolute"))
-        return self
 
-
-class TelluricSettings(AbstractSettings):
+class TelluricSettings(AbstractErrorSettings):
     """Absorption by O2 and H2O of the air that its correction leaves: flux x exp(-(left + residual z) optical depth).
 
     z is a standard normal number of each exposure.
     """
+
+    needed: ClassVar = ("left", "residual")
 
     left: Annotated[Part, Field(ge=-1, le=1)] = 0.0
     """Part of the optical depth that is left on average; 1: nothing is corrected."""
@@ -268,11 +270,6 @@ class TelluricSettings(AbstractSettings):
     """Rms of the part that is left, in one exposure."""
     sky: Skies | None = None
     """As `sky_residual.sky`; the table needs a transmission."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "TelluricSettings":
-        _need_one(self, ("left", "residual"))
-        return self
 
 
 class CosmicRaysSettings(AbstractSettings):
@@ -325,8 +322,10 @@ class SaturationSettings(AbstractSettings):
     """Electrons per pixel and exposure, of source, sky and dark current; what is beyond is lost and flagged (DQ 16)."""
 
 
-class MissingSettings(AbstractSettings):
+class MissingSettings(AbstractErrorSettings):
     """A region without data (DQ 64): all voxels that meet every one of the keys given."""
+
+    needed: ClassVar = ("x", "y", "fibres", "exposures", "wavelength")
 
     x: tuple[Annotated[Integer, Field(ge=0)], Annotated[Integer, Field(ge=0)]] | None = None
     """First and last column of spaxels, from 0."""
@@ -340,8 +339,7 @@ class MissingSettings(AbstractSettings):
     """Lowest and highest, in Angstrom of the cube's medium: all bins that reach into it."""
 
     @model_validator(mode="after")
-    def _check(self) -> "MissingSettings":
-        _need_one(self, ("x", "y", "fibres", "exposures", "wavelength"))
+    def _check_spans(self) -> "MissingSettings":
         for name in ("x", "y", "wavelength"):
             _check_ascending(name, getattr(self, name))
         return self
