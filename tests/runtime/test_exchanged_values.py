@@ -1,4 +1,4 @@
-"""Values between processes: every bit is kept, and nothing is run or looked up."""
+"""Values between processes: every bit is kept, nothing is run or looked up, and all hear when one fails."""
 
 import os
 import re
@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from thread_team import run_team, values_of
 
 from rubix_like.runtime.processes.jax_processes import decode, encode
+from rubix_like.runtime.processes.process_group import Alone
 
 
 class Pair(NamedTuple):
@@ -72,3 +74,32 @@ def test_a_record_of_a_kind_that_was_not_sent_here_is_refused():
     expected = f"expected what this process sent itself, got '{__name__}.Pair'"
     with pytest.raises(ValueError, match=re.escape(expected)):
         decode(encode(Pair(1.0, np.zeros(2))).data, encode((1.0, "text")).classes)
+
+
+def test_alone():
+    assert Alone().exchange(lambda: 3) == [3]
+    assert Alone().share(7) == (0, 7)
+    with pytest.raises(ValueError, match="bad"):
+        Alone().exchange(lambda: int("bad"))
+
+
+def test_threads_exchange_by_number():
+    def work(team):
+        squares = team.exchange(lambda: team.number**2)
+        total = team.total(lambda: np.array([1.0, team.number]))
+        return squares, total.tolist(), team.share(10)
+
+    found = values_of(run_team(4, work))
+    assert [own[:2] for own in found] == [([0, 1, 4, 9], [4.0, 6.0])] * 4
+    assert [share for *_, share in found] == [(0, 2), (2, 5), (5, 7), (7, 10)]
+
+
+def test_a_failure_of_one_is_heard_by_all():
+    def work(team):
+        return team.exchange(lambda: 1 // (2 - team.number))
+
+    found = run_team(4, work)
+    assert isinstance(found[2], ZeroDivisionError)
+    assert [str(error) for number, error in enumerate(found) if number != 2] == [
+        "process 2 failed: integer division or modulo by zero"
+    ] * 3

@@ -63,6 +63,7 @@ FILES = {
     "library": (write_library, "spectra"),
     "library of others": (lambda folder, _: dsps.write_sample(folder), "ssp_flux"),
 }
+"""What writes a file of each kind, and a dataset in it."""
 READ = {
     "galaxy": lambda path: reader_of(path=path).load(),
     "cube": Cube.read,
@@ -73,12 +74,29 @@ READ = {
 }
 
 
+@pytest.fixture(scope="module")
+def copy_of(tmp_path_factory):
+    """`copy_of(kind, folder)`: a copy of a file of this kind, each of which is written once."""
+    written = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for number, (kind, (write, _)) in enumerate(FILES.items()):
+            folder = tmp_path_factory.mktemp(f"kind_{number}")
+            path = write(folder, patch) or folder / "a.h5"
+            written[kind] = path.name, path.read_bytes()
+
+    def copy(kind, folder):
+        name, content = written[kind]
+        (folder / name).write_bytes(content)
+        return folder / name
+
+    return copy
+
+
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("damage", ["own source", "own source by name", "external storage", "link elsewhere"])
-def test_hdf5_that_leads_round_or_elsewhere_is_refused(kind, damage, tmp_path, monkeypatch):
+def test_hdf5_that_leads_round_or_elsewhere_is_refused(kind, damage, tmp_path, copy_of):
     """By the library alone, reading a dataset that is its own source ends the process (SIGSEGV)."""
-    write, place = FILES[kind]
-    path = write(tmp_path, monkeypatch) or tmp_path / "a.h5"
+    path, place = copy_of(kind, tmp_path), FILES[kind][1]
     if damage.startswith("own source"):
         own_source(path, place, path.name if "name" in damage else ".")
     else:
@@ -236,15 +254,14 @@ def test_a_packed_bomb_is_refused_by_every_reader(tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 0.99])
 @pytest.mark.parametrize("kind", FILES)
-def test_hdf5_that_was_not_copied_whole_is_refused(kind, share, tmp_path, monkeypatch):
-    write, _ = FILES[kind]
-    path = write(tmp_path, monkeypatch) or tmp_path / "a.h5"
+def test_hdf5_that_was_not_copied_whole_is_refused(kind, tmp_path, copy_of):
+    path = copy_of(kind, tmp_path)
     content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises((ValueError, OSError), match=path.name):
-        READ[kind](path)
+    for share in (0.01, 0.3, 0.7, 0.99):
+        path.write_bytes(content[: int(share * len(content))])
+        with pytest.raises((ValueError, OSError), match=path.name):
+            READ[kind](path)
 
 
 @pytest.mark.parametrize("damage", ["npy header", "npy shape", "npy end", "bitpix", "naxis"])
@@ -377,8 +394,8 @@ def test_the_console_script_is_the_one_that_catches_ctrl_c():
         ("samples", "@method", "guess"),
     ],
 )
-def test_results_that_do_not_fit_together_are_refused(kind, place, value, tmp_path):
-    path = FILES[kind][0](tmp_path, None)
+def test_results_that_do_not_fit_together_are_refused(kind, place, value, tmp_path, copy_of):
+    path = copy_of(kind, tmp_path)
     with h5py.File(path, "r+") as file:
         if place.startswith("@"):
             file.attrs[place[1:]] = value

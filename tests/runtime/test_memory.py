@@ -20,9 +20,9 @@ from rubix_like.runtime.memory import (
     check_cube_fits,
     check_memory,
     fits_memory,
+    free_memory,
     memory_need,
 )
-from rubix_like.runtime.words import format_bytes
 
 
 def compiled(size):
@@ -134,25 +134,6 @@ def test_other_errors_pass_unchanged():
         raise ValueError("plain")
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (None, "unknown"),
-        (0, "0 B"),
-        (999, "999 B"),
-        (2_340, "2.34 kB"),
-        (999_700, "1 MB"),
-        (45_600_000, "45.6 MB"),
-        (789_000_000_000, "789 GB"),
-        (1_060_000_000_000, "1.06 TB"),
-        (18 * 10**15, "18 PB"),
-        (10**602, "more than 1 EB"),
-    ],
-)
-def test_format(number, text):
-    assert format_bytes(number) == text
-
-
 def test_a_field_beyond_any_memory_is_refused_in_python():
     """By a pipeline; a run already finds the disk too small."""
     instrument = {"name": "muse", "pixel_scale": 0.01, "fov": 1000}
@@ -165,3 +146,45 @@ def test_a_field_beyond_any_memory_is_refused_in_python():
         Pipeline.from_config(config)
     with pytest.raises(OSError, match=r"cannot write cube.fits: about 184 TB are needed"):
         run(config)
+
+
+# ---------------------------------------------------------------- limits of control groups
+
+
+def group(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(f"{text}\n")
+
+
+def free(tmp_path, membership):
+    (tmp_path / "cgroup").write_text(membership)
+    return free_memory(tmp_path / "cgroup", tmp_path / "fs")
+
+
+def test_second_version(tmp_path):
+    """The least of all groups above the own one; 'max' is no limit; files in memory can be dropped."""
+    group(tmp_path / "fs", {"memory.stat": "anon 5"})
+    group(tmp_path / "fs/slurm/job_7", {"memory.max": 4000, "memory.current": 1500, "memory.stat": "inactive_file 300"})
+    group(tmp_path / "fs/slurm/job_7/step_0", {"memory.max": "max", "memory.current": 1200})
+    assert free(tmp_path, "0::/slurm/job_7/step_0\n") == 4000 - 1500 + 300
+    group(tmp_path / "fs/slurm", {"memory.max": 9000, "memory.current": 8500})
+    assert free(tmp_path, "0::/slurm/job_7/step_0\n") == 500
+
+
+def test_in_a_container_the_group_is_the_mounted_root(tmp_path):
+    group(tmp_path / "fs", {"memory.max": 1000, "memory.current": 1200})
+    assert free(tmp_path, "0::/docker/1234\n") == 0
+
+
+def test_first_version(tmp_path):
+    files = {"memory.limit_in_bytes": 3000, "memory.usage_in_bytes": 1000, "memory.stat": "total_inactive_file 10"}
+    group(tmp_path / "fs/memory/job", files)
+    assert free(tmp_path, "5:devices:/\n4:memory:/job\n0::/\n") == 2010
+
+
+@pytest.mark.parametrize("membership", ["4:memory:/job\n", "0::/\n", "3:cpuset:/job\n"])
+def test_no_limit(tmp_path, membership):
+    group(tmp_path / "fs/memory/job", {"memory.limit_in_bytes": 9223372036854771712, "memory.usage_in_bytes": 1000})
+    assert free(tmp_path, membership) is None
+    assert free_memory(tmp_path / "nothing", tmp_path) is None

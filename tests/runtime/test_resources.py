@@ -14,25 +14,23 @@ def test_embedded_data_are_found_with_and_without_suffix():
     assert resource("data", "popstar.h5") == resource("data", "popstar")
 
 
-@pytest.mark.parametrize("kind", ["configs", "pipelines", "instruments", "bundles", "data", "skies"])
-def test_every_name_of_a_kind_is_a_file(kind):
-    for name in resource_names(kind):
-        assert resource(kind, name).is_file()
+def test_every_name_of_a_kind_is_a_file():
+    for kind in ("configs", "pipelines", "instruments", "bundles", "data", "skies"):
+        assert all(resource(kind, name).is_file() for name in resource_names(kind))
 
 
-def test_an_unknown_name_suggests_the_nearest():
-    with pytest.raises(ConfigError, match="no 'popstr' among the packaged data; did you mean 'popstar'"):
-        resource("data", "popstr")
-
-
-def test_a_name_cannot_leave_its_folder():
-    with pytest.raises(ConfigError, match="among the packaged data"):
-        resource("data", "../pyproject")
-
-
-def test_an_unknown_kind_suggests_the_nearest():
-    with pytest.raises(ConfigError, match="unknown kind of resource 'config'; did you mean 'configs'"):
-        resource("config", "quickstart")
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("data", "popstr", "no 'popstr' among the packaged data; did you mean 'popstar'"),
+        ("data", "../pyproject", "among the packaged data"),
+        ("config", "quickstart", "unknown kind of resource 'config'; did you mean 'configs'"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(kind, name, words):
+    """And none can leave its folder."""
+    with pytest.raises(ConfigError, match=words):
+        resource(kind, name)
 
 
 def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
