@@ -32,6 +32,8 @@ RUN = {
     "instrument": {"name": "muse", "fov": "2 arcsec"},
     "devices": {"data": 1},
 }
+SHORT = {**RUN, "instrument": muse(5000, 5060, 20, "2 arcsec")}
+"""Four bins."""
 
 CONFIGURATION = {
     "key": ({"instrument.pixelscale": 0.4}, "'pixel_scale'", {"instrument.pixel_scale": 0.4}, 0.4),
@@ -403,7 +405,7 @@ def noted(tmp_path_factory):
     popstar = read_table(resource("data", "popstar"))
     write_table(dataclasses.replace(popstar, rest_wavelength=popstar.rest_wavelength / 10), folder / "nm.h5")
     write_table(dataclasses.replace(popstar, spectra=popstar.spectra * 1e4), folder / "bright.h5")
-    return folder, rl.Pipeline.from_config(RUN).notes
+    return folder, rl.Pipeline.from_config(SHORT).notes
 
 
 @pytest.mark.parametrize(("overrides", "words"), NOTES.values(), ids=NOTES)
@@ -411,7 +413,7 @@ def test_notes_on_settings_that_mean_something_else(overrides, words, noted, mon
     folder, plain_notes = noted
     monkeypatch.chdir(folder)
     assert not any(words in note for note in plain_notes)
-    assert any(words in note for note in rl.Pipeline.from_config(rl.load_config(RUN, overrides)).notes)
+    assert any(words in note for note in rl.Pipeline.from_config(rl.load_config(SHORT, overrides)).notes)
 
 
 def test_remedies_of_the_reach_of_psfs(tmp_path):
@@ -434,7 +436,7 @@ def test_remedies_of_the_reach_of_psfs(tmp_path):
 def test_remedies_of_apertures_smaller_than_a_spaxel():
     aperture = {"instrument.aperture": {"shape": "circle", "size": 5e-4}}
     with pytest.raises(rl.ConfigError, match=r"^instrument.aperture.size: expected at least one spaxel, 0.2 arcsec"):
-        rl.Pipeline.from_config(rl.load_config(RUN, aperture))
+        rl.Pipeline.from_config(rl.load_config(SHORT, aperture))
 
 
 def test_a_psf_image_beside_the_middle_is_told(caplog):
@@ -443,13 +445,13 @@ def test_a_psf_image_beside_the_middle_is_told(caplog):
         image[row, 30] = 1
         fits.writeto(f"{name}.fits", image)
         psf = {"kind": "image", "file": f"{name}.fits", "file_scale": 0.05}
-        rl.Pipeline.from_config(rl.load_config(RUN, {"instrument.psf": psf}))
+        rl.Pipeline.from_config(rl.load_config(SHORT, {"instrument.psf": psf}))
         assert ("moved by (0, 0.6) arcsec" in caplog.text) is (name == "beside")
 
 
 def test_nested_parameters_are_named_by_dotted_keys():
     with pytest.raises(rl.ConfigError, match=r"'observation', which is a section; name its numbers by dotted keys"):
-        rl.Pipeline.from_config(RUN)(rl.load_galaxy(RUN), {"observation": {"inclination": 40}})
+        rl.Pipeline.from_config(SHORT)(rl.load_galaxy(SHORT), {"observation": {"inclination": 40}})
 
 
 def code_of(arguments):
@@ -566,7 +568,7 @@ def test_remedies_of_snapshots(write, settings, remedy, followed, tmp_path):
     assert np.any(stars.velocity) == ("velocities" not in followed)
 
 
-FIT = {**RUN, "fit": {"data": "no.fits", "free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}}}
+FIT = {**SHORT, "fit": {"data": "no.fits", "free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}}}
 ARGUMENTS = {
     "fit": (rl.fit, "overwite", "overwrite"),
     "sample": (rl.sample, "restrat", "restart"),
@@ -640,7 +642,7 @@ FREE = {
 @pytest.mark.parametrize(("name", "sections", "remedy"), FREE.values(), ids=FREE)
 def test_remedies_of_free_parameters(name, sections, remedy):
     with pytest.raises(rl.ConfigError, match=re.escape(remedy)):
-        rl.log_posterior({**RUN, **sections}, make_cube(), {name: {"log_uniform": [1e9, 1e11]}}, sigma=1)
+        rl.log_posterior({**SHORT, **sections}, make_cube(), {name: {"log_uniform": [1e9, 1e11]}}, sigma=1)
 
 
 class Ring(AbstractGalaxyModel):
@@ -684,7 +686,7 @@ OF_MODELS = {
 @pytest.mark.parametrize(("name", "model", "remedy"), OF_MODELS.values(), ids=OF_MODELS)
 def test_remedies_of_free_parameters_of_models(name, model, remedy):
     with pytest.raises(rl.ConfigError, match=re.escape(remedy)):
-        rl.log_posterior({**RUN, "galaxy": None}, make_cube(), {name: {"normal": [1e9, 10]}}, sigma=1, model=model)
+        rl.log_posterior({**SHORT, "galaxy": None}, make_cube(), {name: {"normal": [1e9, 10]}}, sigma=1, model=model)
 
 
 def test_whole_numbers_in_fields_of_floats_are_floats():
@@ -714,22 +716,28 @@ DATA_OF_MODELS = {
 """Settings of a fit and the words of the error."""
 
 
+FREE_VELOCITY = {"observation.velocity_offset": {"normal": [0, 50]}}
+
+
+@pytest.fixture(scope="module")
+def mock():
+    """A configuration, and a cube of it with noise."""
+    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "1 arcsec"), "engine": {"deposit": "tsc"}})
+    galaxy = rl.load_galaxy(config)
+    return config, rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
+
+
 @pytest.mark.parametrize(("settings", "words"), DATA_OF_MODELS.values(), ids=DATA_OF_MODELS)
-def test_remedies_of_fits_of_other_units(settings, words):
-    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "1 arcsec"), "engine": {"deposit": "tsc"}})
-    noise = {} if "sigma" in settings else {"noise.signal_to_noise": 30}
-    galaxy = rl.load_galaxy(config)
-    cube = rl.Pipeline.from_config(rl.load_config(config, noise), galaxy)(galaxy)
-    free = {"observation.velocity_offset": {"normal": [0, 50]}}
+def test_remedies_of_fits_of_other_units(settings, words, mock):
+    config, cube = mock
+    cube = dataclasses.replace(cube, variance=None) if "sigma" in settings else cube
     with pytest.raises(ValueError, match=re.escape(words)):
-        rl.fit(config, cube, **{"free": free, "quiet": True, **settings})
+        rl.fit(config, cube, **{"free": FREE_VELOCITY, "quiet": True, **settings})
 
 
-def test_exclusions_without_effect_are_told():
-    config = rl.load_config({**RUN, "instrument": muse(5000, 5060, 20, "1 arcsec"), "engine": {"deposit": "tsc"}})
-    galaxy = rl.load_galaxy(config)
-    cube = rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
-    free = {"observation.velocity_offset": {"normal": [0, 50]}}
+def test_exclusions_without_effect_are_told(mock):
+    config, cube = mock
+    free = FREE_VELOCITY
     notes = rl.log_posterior(config, cube, free, exclude=[[500, 504], [5030, 5050]]).notes
     told = [note for note in notes if "has no effect: it holds no bins of the data, which lie at 5000.00" in note]
     assert len(told) == 1
@@ -769,20 +777,20 @@ def test_remedies_of_likelihoods():
 
 def test_remedies_of_speeds():
     """The speed that the message names is that of the fastest star."""
-    galaxy = rl.load_galaxy({**RUN, "observation": {"redshift": 0.05, "velocity_offset": -300}})
+    galaxy = rl.load_galaxy({**SHORT, "observation": {"redshift": 0.05, "velocity_offset": -300}})
     velocity = np.zeros((20, 3))
     velocity[3], velocity[4] = (0, 0, 1234.0), (3000, 4000, 0)
     stars = {name: getattr(galaxy.stars, name) for name in ("position", "initial_mass", "log_age", "metallicity")}
     fast = rl.Galaxy(rl.Stars(**stars, velocity=velocity))
-    narrow = rl.load_config(RUN, {"engine.velocity_range": 1000})
+    narrow = rl.load_config(SHORT, {"engine.velocity_range": 1000})
     with pytest.raises(ValueError, match=r"set engine.velocity_range to 5000 km/s, or build") as refused:
         rl.Pipeline.from_config(narrow)(fast)
     assert "got 1 of 20 stars beyond" in str(refused.value)
-    wide = rl.Pipeline.from_config(rl.load_config(RUN, {"engine.velocity_range": 5000}))
+    wide = rl.Pipeline.from_config(rl.load_config(SHORT, {"engine.velocity_range": 5000}))
     assert int(wide(fast).counters.n_beyond_velocity) == 0
     with pytest.raises(ValueError, match=r"set engine.velocity_range to 14000 km/s, or build .*velocity_offset"):
         wide(fast, {"observation.velocity_offset": 9000})
-    wide = rl.Pipeline.from_config(rl.load_config(RUN, {"engine.velocity_range": 14000}))
+    wide = rl.Pipeline.from_config(rl.load_config(SHORT, {"engine.velocity_range": 14000}))
     assert int(wide(fast, {"observation.velocity_offset": 9000}).counters.n_beyond_velocity) == 0
 
 
@@ -798,7 +806,7 @@ def test_remedies_of_files_that_are_no_library(tmp_path):
 
 
 def test_remedies_of_text_with_a_unit():
-    parameters = rl.Pipeline.from_config({**RUN, "observation": {**RUN["observation"], "inclination": 30}}).parameters
+    parameters = rl.Pipeline.from_config({**SHORT, "observation": {**RUN["observation"], "inclination": 30}}).parameters
     with pytest.raises(rl.ConfigError, match=r"by astropy.units.Quantity\(text\)") as refused:
         parameters.changed({"observation.inclination": "0.5 rad"})
     assert "another configuration" not in str(refused.value)
@@ -833,40 +841,35 @@ def test_remedies_of_values_in_place_of_sections(section, value, key):
 def test_priors_given_as_draws():
     drawn = {"observation.inclination": {"uniform": [10, 80]}}
     with pytest.raises(rl.ConfigError, match="give priors as priors="):
-        rl.simulate(RUN, draws=drawn)
-    assert 10 <= rl.simulate(RUN, n=1, priors=drawn).parameters["observation.inclination"][0] <= 80
+        rl.simulate(SHORT, draws=drawn)
+    assert 10 <= rl.simulate(SHORT, n=1, priors=drawn).parameters["observation.inclination"][0] <= 80
 
 
-@pytest.mark.parametrize("name", ["age", "velocty"])
-def test_remedies_of_maps(name):
-    """The message on a map that is missing gives the setting that makes it, and the name that there is."""
-    bare, mapped = (
-        rl.Pipeline.from_config(rl.load_config({**RUN, **own})) for own in ({}, {"products": {"losvd": None}})
-    )
-    galaxy = rl.load_galaxy(RUN)
-    with pytest.raises(ValueError, match=r"give the run products: \{losvd: null\}") as refused:
-        bare(galaxy).map(name)
-    assert ("did you mean 'velocity'" in str(refused.value)) == (name == "velocty")
-    assert mapped(galaxy).map({"velocty": "velocity"}.get(name, name)).shape == (10, 10)
-
-
-MAPS_OF_OTHERS = {
+MAPS = {
     "v_fit": "it is in cube.maps.fitted().after, of a run with products: {losvd: {}}",
     "gas_mass": "give the run products: {gas: true}",
     "a_v_mass": "give the run products: {dust: true}",
 }
 
 
-@pytest.mark.parametrize(("name", "remedy"), MAPS_OF_OTHERS.items())
-def test_remedies_of_maps_that_other_settings_make(name, remedy):
-    sections = {"galaxy": {**RUN["galaxy"], "n_gas": 20}, "dust": {"a_v": 1}}
-    bare = rl.load_config({**RUN, **sections, "products": {"losvd": None}})
-    galaxy = rl.load_galaxy(bare)
-    with pytest.raises(ValueError, match=re.escape(remedy)):
-        rl.Pipeline.from_config(bare, galaxy)(galaxy).map(name)
-    mapped = rl.load_config(bare, {"products": {"losvd": {}, "gas": True, "dust": True}})
-    cube = rl.Pipeline.from_config(mapped, galaxy)(galaxy)
-    assert getattr(cube.maps.fitted().after, name).shape == (10, 10)
+def test_remedies_of_maps():
+    """The message on a map that is missing gives the setting that makes it, and the name that there is."""
+    run = {**SHORT, "galaxy": {**RUN["galaxy"], "n_gas": 20}, "dust": {"a_v": 1}}
+    galaxy = rl.load_galaxy(run)
+    bare, mapped, whole = (
+        rl.Pipeline.from_config({**run, "products": products}, galaxy)(galaxy)
+        for products in (None, {"losvd": None}, {"losvd": {}, "gas": True, "dust": True})
+    )
+    for name, meant in {"age": "age", "velocty": "velocity"}.items():
+        with pytest.raises(ValueError, match=r"give the run products: \{losvd: null\}") as refused:
+            bare.map(name)
+        assert ("did you mean 'velocity'" in str(refused.value)) == (name == "velocty")
+        assert mapped.map(meant).shape == (10, 10)
+    fitted = whole.maps.fitted().after
+    for name, remedy in MAPS.items():
+        with pytest.raises(ValueError, match=re.escape(remedy)):
+            mapped.map(name)
+        assert getattr(fitted, name).shape == (10, 10)
 
 
 def test_remedies_of_arguments_without_their_names():
@@ -884,7 +887,7 @@ def test_remedies_of_curves_of_products():
         with pytest.raises(
             rl.ConfigError, match=rf"^products.{key}: expected a curve of speclite \(such as sdss2010-r"
         ):
-            rl.Pipeline.from_config({**RUN, "products": {"losvd": None, key: value}})
+            rl.Pipeline.from_config({**SHORT, "products": {"losvd": None, key: value}})
 
 
 def test_cubes_are_no_libraries():

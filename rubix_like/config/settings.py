@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_args, get_or
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
 from rubix_like.config.quantities import as_yaml_values
@@ -178,12 +178,11 @@ def _read_section(sections: Sections, name: str, value: object) -> BaseModel:
 
 
 def _lines(error: ValidationError, *section: str) -> list[InitErrorDetails]:
-    return [_line(item, section) for item in error.errors(include_url=False)]
-
-
-def _line(item: ErrorDetails, section: tuple[str, ...]) -> InitErrorDetails:
-    place = (*section, *item["loc"])
-    if item["type"] not in _KNOWN:  # of pydantic's own validators, such as that of paths
-        kind = PydanticCustomError(cast("LiteralString", item["type"]), cast("LiteralString", item["msg"]))
-        return InitErrorDetails(type=kind, loc=place, input=item["input"])
-    return InitErrorDetails(type=item["type"], loc=place, input=item["input"], ctx=item.get("ctx", {}))
+    lines = []
+    for item in error.errors(include_url=False):
+        kind: str | PydanticCustomError = item["type"]
+        if kind not in _KNOWN:  # of pydantic's own validators, such as that of paths
+            kind = PydanticCustomError(cast("LiteralString", kind), cast("LiteralString", item["msg"]))
+        place = (*section, *item["loc"])
+        lines.append(InitErrorDetails(type=kind, loc=place, input=item["input"], ctx=item.get("ctx", {})))
+    return lines
