@@ -159,20 +159,17 @@ def emitters(meta: Mapping[str, Any]) -> str:
 
 
 def _counter_lines(counters: Counters, noun: str) -> list[str]:
-    total, mass_total = int(counters.n_particles), float(counters.mass_total)
+    what, mass = f"of {int(counters.n_particles)} {noun}s", float(counters.mass_total)
     lines = []
     for name, mass_name, words in _SENTENCES:
-        count = int(getattr(counters, name))
-        if not count:
-            continue
-        share = _share(getattr(counters, mass_name), mass_total)
-        lines.append(f"{count} of {total} {noun}s ({share} of the mass) are {words}")
+        lines += _lost(getattr(counters, name), what, getattr(counters, mass_name), mass, f"of the mass) are {words}")
     return lines
 
 
-def _share(part: Any, whole: float) -> str:
-    """The share as a percentage; 0 of nothing."""
-    return f"{100 * float(part) / whole if whole > 0 else 0.0:.3g} %"
+def _lost(number: Any, what: str, amount: Any, whole: float, words: str) -> list[str]:
+    """A sentence on a number of particles with the share that they have of the `whole`; none of no particle."""
+    share = 100 * float(amount) / whole if whole > 0 else 0.0
+    return [f"{int(number)} {what} ({share:.3g} % {words}"] if int(number) else []
 
 
 def source_lines(cube: Cube | ShardedCube) -> list[str]:
@@ -185,15 +182,13 @@ def source_lines(cube: Cube | ShardedCube) -> list[str]:
             continue
         if not amount:
             lines.append(f"Source '{name}' has no light: the amounts of all its particles are 0")
-        elif int(counters.n_outside):
-            lines.append(
-                f"{int(counters.n_outside)} of {int(counters.n_particles)} particles of source '{name}' "
-                f"({_share(counters.amount_outside, amount)} of its light) are outside the field: not in the cube"
-            )
-        for axis in (A_V, A_V_BIRTH):
-            if number := int(counters.n_clamped.get(axis, 0)):
-                share = _share(counters.amount_clamped[axis], amount)
-                lines.append(f"{number} particles of source '{name}' ({share} of its light) are {BEYOND_LARGEST}")
+        what, words = f"particles of source '{name}'", "of its light) are outside the field: not in the cube"
+        if amount:
+            total = f"of {int(counters.n_particles)} {what}"
+            lines += _lost(counters.n_outside, total, counters.amount_outside, amount, words)
+        for axis in (axis for axis in (A_V, A_V_BIRTH) if axis in counters.n_clamped):
+            number, part = counters.n_clamped[axis], counters.amount_clamped[axis]
+            lines += _lost(number, what, part, amount, f"of its light) are {BEYOND_LARGEST}")
     return lines
 
 
@@ -244,17 +239,12 @@ def agn_lines(cube: Cube | ShardedCube) -> list[str]:
 
 def _beyond_lines(counters: SourceCounters) -> list[str]:
     """How many particles, with which share of the photons, are beyond the table or outside the field."""
-    amount, lines = float(counters.amount_total), []
+    amount, lines, begin = float(counters.amount_total), [], "of the photons) are"
     for axis, number in counters.n_clamped.items():
-        if int(number):
-            share = _share(counters.amount_clamped[axis], amount)
-            beyond = f"beyond the table's {axis}: its nearest value was taken"
-            place = BEYOND_LARGEST if axis in (A_V, A_V_BIRTH) else beyond
-            lines.append(f"{int(number)} of them ({share} of the photons) are {place}")
-    if int(counters.n_outside):
-        share = _share(counters.amount_outside, amount)
-        lines.append(f"{int(counters.n_outside)} of them ({share} of the photons) are outside the field")
-    return lines
+        beyond = f"beyond the table's {axis}: its nearest value was taken"
+        place = BEYOND_LARGEST if axis in (A_V, A_V_BIRTH) else beyond
+        lines += _lost(number, "of them", counters.amount_clamped[axis], amount, f"{begin} {place}")
+    return lines + _lost(counters.n_outside, "of them", counters.amount_outside, amount, f"{begin} outside the field")
 
 
 def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
@@ -329,7 +319,5 @@ def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list
             "in front of the grids of the columns or behind them: put at their ends",
         ),
     ):
-        if int(number):
-            share = _share(amount, mass)
-            lines.append(f"{int(number)} of these gas particles ({share} of their dust) are {words}")
+        lines += _lost(number, "of these gas particles", amount, mass, f"of their dust) are {words}")
     return lines
