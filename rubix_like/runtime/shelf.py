@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -22,25 +22,28 @@ from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import cache_directory, resource
 
-_VARIABLE = "PYTHONSAFEPATH"
-
 
 @contextmanager
-def safe_python() -> Iterator[None]:
+def with_variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment meanwhile."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def safe_python() -> AbstractContextManager[None]:
     """Inside, new processes of Python do not look for modules in the current folder (as with `python -P`).
 
     Everything that starts one does so here: a file of the user's called pip.py or random.py would be run instead of the
     module that is meant. Processes that start with the paths of this one still find its modules.
     """
-    before = os.environ.get(_VARIABLE)
-    os.environ[_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_VARIABLE]
-        else:
-            os.environ[_VARIABLE] = before
+    return with_variable("PYTHONSAFEPATH", "1")
 
 
 Progress = Callable[[str], None]

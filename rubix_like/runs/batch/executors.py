@@ -28,6 +28,7 @@ import jax
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.shelf import with_variable
 
 _TAKEN_OVER = (
     "jax_enable_x64",
@@ -206,23 +207,10 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
     if "config" not in found:
         raise ConfigError(f"executor: expected '{path}' to hold a parsl.Config as 'config', got none")
     logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
-    with _programs_found():
+    found_first = os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), os.environ.get("PATH"))))
+    with with_variable("PATH", found_first):  # Parsl starts programs of this environment, activated or not
         pool = concurrent.ParslPoolExecutor(found["config"])
         try:
             yield pool
         finally:
             pool.shutdown(wait=False)
-
-
-@contextmanager
-def _programs_found() -> Iterator[None]:
-    """The programs of this Python's environment are first on PATH meanwhile, activated or not: Parsl starts its own."""
-    before = os.environ.get("PATH")
-    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), *([before] if before else [])])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PATH"]
-        else:
-            os.environ["PATH"] = before
