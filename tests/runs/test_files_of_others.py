@@ -289,10 +289,8 @@ PICTURES = {
 @pytest.mark.usefixtures("jax_settings", "folder")
 def test_pictures_replace_no_file_of_others(case, capsys):
     words, names = PICTURES[case]
-    make_cube().write("data.fits")
-    fit_result().write("fit.h5")
-    sample_result().write("samples.h5")
-    make_maps().write("maps.fits")
+    made = {"data.fits": make_cube, "fit.h5": fit_result, "samples.h5": sample_result, "maps.fits": make_maps}
+    made[words[1]]().write(words[1])
     for name in names:
         Path(name).write_text("mine")
         assert main(words) == 2

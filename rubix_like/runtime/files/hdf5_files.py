@@ -178,6 +178,8 @@ _NEVER_LEFT_OUT = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 Extents = Int[ndarray, "_ 2"]
 """First byte in the file and number of bytes of each stretch of a dataset's data."""
 
+_NO_EXTENTS: Extents = np.empty((0, 2), dtype=np.int64)
+
 
 def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
     """The extents of the data of `dataset`, checked to be complete and within the file at `path`.
@@ -189,10 +191,10 @@ def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
     filters = _check_filters(dataset)
     check_type(dataset.id.get_type(), filters)
     if dataset.size in (0, None):
-        return _no_extents()
+        return _NO_EXTENTS
     if dataset.is_virtual:
         _check_sources(dataset, path)
-        return _no_extents()
+        return _NO_EXTENTS
     extents = _contiguous(dataset) if dataset.chunks is None else _chunked(dataset, filters)
     size = path.stat().st_size
     ends = extents.sum(axis=1)
@@ -223,13 +225,9 @@ def check_type(stored: h5t.TypeID, filters: tuple[int, ...] = ()) -> None:
 
 def share_bytes(parts: Iterable[Extents]) -> bool:
     """Whether any byte of the file belongs to two stretches."""
-    every = np.concatenate([_no_extents(), *parts])
+    every = np.concatenate([_NO_EXTENTS, *parts])
     every = every[np.argsort(every[:, 0], kind="stable")]
     return bool((every[1:, 0] < every.sum(axis=1)[:-1]).any())
-
-
-def _no_extents() -> Extents:
-    return np.empty((0, 2), dtype=np.int64)
 
 
 def _contiguous(dataset: h5py.Dataset) -> Extents:
@@ -240,7 +238,7 @@ def _contiguous(dataset: h5py.Dataset) -> Extents:
             f"not followed; repack it (h5repack old.hdf5 new.hdf5)"
         )
     if layout.get_layout() == h5d.COMPACT:
-        return _no_extents()
+        return _NO_EXTENTS
     expected = dataset.size * dataset.id.get_type().get_size()
     stored = dataset.id.get_storage_size()
     enough = stored >= expected if dataset.dtype.hasobject else stored == expected
