@@ -34,7 +34,7 @@ from rubix_like.config.plug_ins import (
 )
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.readers.components import ComponentsReader
-from rubix_like.config.sections.dust import Dust, DustSettings, screen_of
+from rubix_like.config.sections.dust import Dust, DustSettings, ParticleDustSettings
 from rubix_like.config.sections.fit import FitSettings, SimulateSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.nebular import NEBULAE, NebularSettings
@@ -456,7 +456,7 @@ class RunConfig(AbstractSettings):
     @property
     def screen(self) -> DustSettings | None:
         """The screen of dust in front of all the light; None where there is none."""
-        return screen_of(self.dust)
+        return self.dust.foreground if isinstance(self.dust, ParticleDustSettings) else self.dust
 
     def section(self, name: str) -> Any:
         """The settings of the section that the plug-in `name` brings; ConfigError where there is none."""

@@ -70,7 +70,15 @@ def list_libraries() -> Listing:
 
 def list_readers() -> Listing:
     """The readers and simulations that are recognised: `galaxy.reader`."""
-    return _listing("Readers", reader_rows())
+    rows = member_rows(READERS)
+    taken = {name for name, _ in rows}
+    rows.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, HDF5), by the names of their columns"))
+    for name in (name for name in field_map_names() if name not in taken):
+        try:
+            rows.append((name, load_field_map(name).title))
+        except ConfigError as error:
+            rows.append((name, f"cannot be used: {error}"))
+    return _listing("Readers", rows)
 
 
 def list_configs() -> Listing:
@@ -136,19 +144,6 @@ def list_executors() -> Listing:
 
 def _listing(title: str, rows: Sequence[tuple[str, ...]], columns: tuple[str, ...] = ("name", "what it is")) -> Listing:
     return Listing(title, columns, tuple(tuple(row) for row in rows))
-
-
-def reader_rows() -> Rows:
-    """Name and first line of the description of every reader, then the simulations with a field map."""
-    readers = member_rows(READERS)
-    taken = {name for name, _ in readers}
-    readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, HDF5), by the names of their columns"))
-    for name in (name for name in field_map_names() if name not in taken):
-        try:
-            readers.append((name, load_field_map(name).title))
-        except ConfigError as error:
-            readers.append((name, f"cannot be used: {error}"))
-    return readers
 
 
 def member_rows(registry: Registry) -> Rows:

@@ -172,8 +172,3 @@ Dust = Annotated[
     BeforeValidator(_check_kind),
 ]
 """The section `dust` of a run: a screen, or with `kind: particles` the dust of the gas."""
-
-
-def screen_of(dust: DustSettings | ParticleDustSettings | None) -> DustSettings | None:
-    """The screen in front of all the light; None where there is none."""
-    return dust.foreground if isinstance(dust, ParticleDustSettings) else dust
