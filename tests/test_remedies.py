@@ -461,10 +461,17 @@ def code_of(arguments):
         return error.code
 
 
+@pytest.fixture(scope="module")
+def ended_well():
+    """Commands that have followed a remedy: in each of these tests they would do the same."""
+    return set()
+
+
 @pytest.mark.parametrize(("bad", "remedy", "followed"), COMMANDS.values(), ids=COMMANDS)
-def test_remedies_of_the_command_line(bad, remedy, followed, tmp_path, monkeypatch, capsys, jax_settings):
+def test_remedies_of_the_command_line(bad, remedy, followed, tmp_path, monkeypatch, capsys, jax_settings, ended_well):
     monkeypatch.chdir(tmp_path)
-    text = "galaxy: {reader: synthetic, n_stars: 20}\nobservation: {redshift: 0.05}\ninstrument: {name: muse, fov: 2}\n"
+    text = "galaxy: {reader: synthetic, n_stars: 20}\nobservation: {redshift: 0.05}\n"
+    text += "instrument: {name: muse, fov: 2, wavelength: {stop: 4800}}\n"
     Path("closed.yaml").write_text(text + "devices: {data: 1}\n")
     Path("open.yaml").write_text(text + "devices: {data: 1\n")
     Path("tab.yaml").write_text(text + "devices:\n\tdata: 1\n")
@@ -479,7 +486,9 @@ def test_remedies_of_the_command_line(bad, remedy, followed, tmp_path, monkeypat
     make_cube().write("cube.fits")
     assert code_of(bad) == 2
     assert remedy in capsys.readouterr().err
-    assert code_of(followed) == 0
+    if followed not in ended_well:
+        assert code_of(followed) == 0
+        ended_well.add(followed)
 
 
 @pytest.mark.parametrize("path", [".", "", "no.fits"])
