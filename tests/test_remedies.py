@@ -13,7 +13,7 @@ import pytest
 from astropy.io import fits
 from astropy.units import Quantity
 from command_line import main
-from small import make_cube, muse
+from small import make_cube, mock_data, muse
 
 import rubix_like as rl
 from rubix_like.extend import (
@@ -266,7 +266,8 @@ CONFIGURATION = {
 }
 """Overrides, the remedy in the message, overrides that follow it, and the value of the setting then."""
 
-CHECK = ("check", "quickstart", "--set", "galaxy.n_stars=20", "devices.data=1")
+SMALL = ("--set", "galaxy.n_stars=20", "devices.data=1", "instrument.fov=2", "instrument.wavelength.stop=4800")
+CHECK = ("check", "quickstart", *SMALL)
 LISTED = ("check", "closed.yaml", "--catalogue")
 PLOT = ("plot", "cube.fits")
 CATALOGUE = ("run", "closed.yaml", "--catalogue", "list.csv", "--plot")
@@ -370,6 +371,7 @@ SNAPSHOT = {
 }
 GAS = {"name": "gas", "light": {"profile": "exponential", "scale_length": 3}}
 FAINT = {**GAS, "lines": {"wavelengths": "Ha", "flux": 2e-15}}
+HALPHA = {"pipeline": "lines", "instrument.wavelength": {"start": 6870, "stop": 6910, "step": 10}}
 NO_ORIENT = {"pipeline": "own.yaml", "observation.inclination": 60}
 NOTES = {
     "distance in kpc": ({"observation.distance": 229900}, "is 1e+03 times that of redshift 0.05"),
@@ -381,7 +383,11 @@ NOTES = {
     "radius of no alignment": ({"observation.align_radius": "5 kpc"}, "observation.align_radius has no effect"),
     "inclination without a stage": (NO_ORIENT, "inclination has no effect: the pipeline 'own' has no stage 'orient'"),
     "flux without its unit": (
-        {"galaxy": {"reader": "components", "components": [FAINT]}, "pipeline": "lines"},
+        {
+            "galaxy": {"reader": "components", "components": [FAINT]},
+            "pipeline": "lines",
+            "instrument.wavelength": HALPHA,
+        },
         "galaxy.gas.lines.flux: 2e-15 x 1e-20 erg/s/cm2 is fainter than any line that is observed; give the unit",
     ),
     "library per 1e4 Msun": ({"ssp.library": "bright.h5"}, "check that its spectra are in Lsun"),
@@ -700,8 +706,7 @@ def test_remedies_of_free_parameters_of_models(name, model, remedy):
 
 def test_whole_numbers_in_fields_of_floats_are_floats():
     config = rl.load_config({**RUN, "galaxy": None, "instrument": muse(5000, 5060, 20, "1 arcsec")})
-    galaxy = Ring().sample(Ring().draws())
-    cube = rl.Pipeline.from_config(rl.load_config(config, {"noise.signal_to_noise": 30}), galaxy)(galaxy)
+    cube = mock_data((5, 5, 4))
     free = {"galaxy.mass": {"log_uniform": ["1e8 Msun", "1e10 Msun"]}}
     losses = [
         rl.log_posterior(config, cube, free, model=model)(np.zeros(1))
@@ -799,8 +804,6 @@ def test_remedies_of_speeds():
     assert int(wide(fast).counters.n_beyond_velocity) == 0
     with pytest.raises(ValueError, match=r"set engine.velocity_range to 14000 km/s, or build .*velocity_offset"):
         wide(fast, {"observation.velocity_offset": 9000})
-    wide = rl.Pipeline.from_config(rl.load_config(SHORT, {"engine.velocity_range": 14000}))
-    assert int(wide(fast, {"observation.velocity_offset": 9000}).counters.n_beyond_velocity) == 0
 
 
 def test_remedies_of_files_that_are_no_library(tmp_path):
@@ -851,7 +854,6 @@ def test_priors_given_as_draws():
     drawn = {"observation.inclination": {"uniform": [10, 80]}}
     with pytest.raises(rl.ConfigError, match="give priors as priors="):
         rl.simulate(SHORT, draws=drawn)
-    assert 10 <= rl.simulate(SHORT, n=1, priors=drawn).parameters["observation.inclination"][0] <= 80
 
 
 MAPS = {
@@ -997,7 +999,6 @@ def test_remedies_of_snapshots_in_parts(act, remedy, tmp_path):
 
 
 PLANS = {
-    "PSF": ({"instrument.psf.fwhm": 0.8}, {"instrument.psf.fwhm": 5}),
     "wings of a PSF": (
         {"instrument.psf": {"kind": "moffat", "fwhm": 0.8, "beta": 3}},
         {"instrument.psf.fwhm": 1, "instrument.psf.beta": 2.5},
@@ -1056,9 +1057,8 @@ def test_remedies_of_lengths_beyond_the_plan():
     planned = rl.Pipeline.from_config(config, smoothed(0.1))
     with pytest.raises(rl.ConfigError, match=r"got 0.5; plan a pipeline for this galaxy"):
         planned(smoothed(0.5))
-    assert np.isfinite(planned(smoothed(0.05)).flux).all()
-    followed = rl.Pipeline.from_config(config, smoothed(0.5))(smoothed(0.5))
-    assert np.max(followed.flux) < np.max(planned(smoothed(0.1)).flux)
+    narrow, planned_for = planned(smoothed(0.05)), planned(smoothed(0.1))
+    assert np.max(planned_for.flux) < np.max(narrow.flux)
 
 
 def test_remedies_of_priors_of_wide_psfs():

@@ -34,12 +34,23 @@ def names(tmp_path):
     return sorted(path.name for path in tmp_path.iterdir())
 
 
+NOISY = {"noise": {"signal_to_noise": 10}, "instrument": {**INSTRUMENT, "fov": "10 arcsec"}}
+
+
+def check_size(config, path):
+    """The expected size is that of the file."""
+    size = path.stat().st_size
+    (file,) = output_files(config, path)
+    assert size <= file.n_bytes < 1.15 * (size + file.n_voxel)  # with a mask of a byte per voxel, which it has not
+
+
 def test_the_returned_cube_is_the_written_one(tmp_path):
     """Beside it stays nothing, also of a process that was killed as it wrote the same."""
     host = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16]
     Path(f".rubix-like-{host}-ffffff012345-mine.fits").touch()
-    cube = run(settings(), "mine.fits")
+    cube = run(settings(**NOISY), "mine.fits")
     assert names(tmp_path) == ["mine.fits"]
+    check_size(load_config(settings(**NOISY)), Path("mine.fits"))
     written = Cube.read("mine.fits")
     np.testing.assert_array_equal(np.asarray(cube.flux, dtype=np.float32), written.flux)
     np.testing.assert_array_equal(cube.mask, written.mask)
@@ -62,19 +73,11 @@ def test_configuration_in_every_form_goes_where_it_says(tmp_path):
 
 
 def test_times_of_all_steps():
-    progress = Progress()
-    compute(load_config(settings()), Path("cube.fits"), progress)
+    progress, config = Progress(), load_config(settings(**{**NOISY, "noise": None}))
+    compute(config, Path("cube.fits"), progress)
+    check_size(config, Path("cube.fits"))
     assert list(progress.timings) == ["load", "plan", "compile", "run", "write"]
     assert all(seconds > 0 for seconds in progress.timings.values())
-
-
-@pytest.mark.parametrize("noise", [None, {"signal_to_noise": 10}])
-def test_expected_size_is_that_of_the_file(noise):
-    changed = settings(noise=noise, instrument={**INSTRUMENT, "fov": "10 arcsec"})
-    run(changed, "cube.fits")
-    size = Path("cube.fits").stat().st_size
-    (file,) = output_files(load_config(changed), Path("cube.fits"))
-    assert size <= file.n_bytes < 1.15 * (size + file.n_voxel)  # with a mask of a byte per voxel, which it has not
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_a_cube_beyond_all_memory_is_refused_before_the_galaxy_is_read():
 
 
 def test_an_interrupted_write_keeps_the_older_cube(tmp_path, monkeypatch):
-    run(settings(), "cube.fits")
+    run(settings(**NOISY), "cube.fits")
     before = Path("cube.fits").read_bytes()
 
     def interrupt(*arguments, **options):
@@ -188,7 +191,7 @@ def test_an_interrupted_write_keeps_the_older_cube(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "pwrite", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run(settings(noise={"signal_to_noise": 10}), "cube.fits")
+        run(settings(**NOISY), "cube.fits")
     assert names(tmp_path) == ["cube.fits"]
     assert Path("cube.fits").read_bytes() == before
 

@@ -144,11 +144,12 @@ def test_a_circle_by_way_of_other_files_is_found_and_a_chain_is_read(tmp_path):
 
 
 READ_EACH = """
-import sys
-from rubix_like.inference.results.results import SampleResult
+import pathlib, sys
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
 for path in sys.argv[1:]:
     try:
-        SampleResult.read(path)
+        with opened_hdf5(pathlib.Path(path)):
+            pass
     except ValueError as error:
         print(error)
 """
