@@ -383,11 +383,7 @@ NOTES = {
     "radius of no alignment": ({"observation.align_radius": "5 kpc"}, "observation.align_radius has no effect"),
     "inclination without a stage": (NO_ORIENT, "inclination has no effect: the pipeline 'own' has no stage 'orient'"),
     "flux without its unit": (
-        {
-            "galaxy": {"reader": "components", "components": [FAINT]},
-            "pipeline": "lines",
-            "instrument.wavelength": HALPHA,
-        },
+        {"galaxy": {"reader": "components", "components": [FAINT]}, **HALPHA},
         "galaxy.gas.lines.flux: 2e-15 x 1e-20 erg/s/cm2 is fainter than any line that is observed; give the unit",
     ),
     "library per 1e4 Msun": ({"ssp.library": "bright.h5"}, "check that its spectra are in Lsun"),
