@@ -68,8 +68,8 @@ class InUnit:
 
     def _parse(self, value: object) -> float | list[float]:
         if self.many and isinstance(value, list | tuple):
-            return [parse_quantity(item, self.unit) for item in value]
-        return parse_quantity(value, self.unit)
+            return [_number_of(item, self.unit) for item in value]
+        return _number_of(value, self.unit)
 
     def _serialize(self, value: float | tuple[float, ...], info: Any) -> Any:
         if isinstance(value, tuple):
@@ -106,9 +106,13 @@ def parse_quantity(value: object, unit: str, place: str = "") -> float:
     Raises ValueError, which begins with `place`, for another physical type, for text that is no quantity and for what
     is not finite; also for a unit that does not exist.
     """
-    begin = f"{place}: " if place else ""
     if not is_unit(unit):
         raise ValueError(f"unit: expected one that astropy.units knows, such as 'kpc', got '{unit}'")
+    return _number_of(value, unit, place)
+
+
+def _number_of(value: object, unit: str, place: str = "") -> float:
+    begin = f"{place}: " if place else ""
     example = unit if unit[:1].isdigit() else f"0.8 {unit}"  # the unit may have a number before it, 1e-20 erg / (s cm2)
     expected = f"{begin}expected a quantity in {unit} (e.g. '{example}'), got {value!r}"
     number = number_in(value)
@@ -195,7 +199,7 @@ def _as_array(value: object) -> np.ndarray:
         raise ValueError("not a number with a unit")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)  # of several slashes, as everybody writes erg/s/cm2
-        return float(match[1]) * units.Unit(match[2])
+        return float(match[1]) * _unit(match[2])
 
 
 @runtime_checkable
