@@ -28,16 +28,10 @@ NOTES = (
 
 def keys_made():
     """First arguments of all calls of Note in the package."""
-    calls = [
-        node
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and getattr(node.func, "id", "") == "Note"
-        and path != PACKAGE / "runtime" / "notes.py"
-    ]
+    paths = [path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "runtime" / "notes.py"]
+    calls = [first for path in paths for first in re.findall(r"\bNote\(\s*([^,]+),", path.read_text())]
     assert len(calls) > 100
-    return {ast.literal_eval(node.args[0]) for node in calls}
+    return {ast.literal_eval(first) for first in calls}
 
 
 def test_every_key_is_listed_and_every_listed_key_is_made():
