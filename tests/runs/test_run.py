@@ -44,8 +44,8 @@ def check_size(config, path):
     assert size <= file.n_bytes < 1.15 * (size + file.n_voxel)  # with a mask of a byte per voxel, which it has not
 
 
-def test_the_returned_cube_is_the_written_one(tmp_path):
-    """Beside it stays nothing, also of a process that was killed as it wrote the same."""
+def test_the_returned_cube_is_the_written_one(tmp_path, monkeypatch):
+    """Beside it stays nothing, also of a process that was killed as it wrote it; an interrupted write keeps it."""
     host = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16]
     Path(f".rubix-like-{host}-ffffff012345-mine.fits").touch()
     cube = run(settings(**NOISY), "mine.fits")
@@ -55,6 +55,16 @@ def test_the_returned_cube_is_the_written_one(tmp_path):
     np.testing.assert_array_equal(np.asarray(cube.flux, dtype=np.float32), written.flux)
     np.testing.assert_array_equal(cube.mask, written.mask)
     assert dict(cube.meta) == dict(written.meta)
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    before = Path("mine.fits").read_bytes()
+    monkeypatch.setattr(os, "pwrite", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(settings(**NOISY), "mine.fits")
+    assert names(tmp_path) == ["mine.fits"]
+    assert Path("mine.fits").read_bytes() == before
 
 
 def test_configuration_in_every_form_goes_where_it_says(tmp_path):
@@ -180,20 +190,6 @@ def test_a_cube_beyond_all_memory_is_refused_before_the_galaxy_is_read():
     config = load_config(settings(galaxy=ABSENT, instrument={**INSTRUMENT, "fov": "19000 arcsec"}))
     with pytest.raises(ConfigError, match=r"memory: .* 95000 x 95000 spaxels x 81 bins .*instrument\.fov smaller"):
         prepare(config, Progress())
-
-
-def test_an_interrupted_write_keeps_the_older_cube(tmp_path, monkeypatch):
-    run(settings(**NOISY), "cube.fits")
-    before = Path("cube.fits").read_bytes()
-
-    def interrupt(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "pwrite", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        run(settings(**NOISY), "cube.fits")
-    assert names(tmp_path) == ["cube.fits"]
-    assert Path("cube.fits").read_bytes() == before
 
 
 def test_check_lines_state_what_the_run_will_be(tmp_path):
