@@ -82,18 +82,13 @@ EXITS = (
 )
 
 
-def few_stars_through(pipeline):
-    return rl.load_config(
-        "quickstart", {"pipeline": pipeline, "galaxy.n_stars": 20, "devices.data": 1, "noise": "null"}
-    )
-
-
 @pytest.mark.parametrize("text", [STAGE.format(line="sys.exit(0)"), EXITS], ids=["planned", "called"])
 def test_a_plug_in_that_exits_is_an_error_in_python(install, text):
     """Of its methods, too: a script does not end in silence."""
     install(text)
     Path("faulty.yaml").write_text("fields: []\nscene: []\npaint: [stars]\ncube: [faulty]\n")
-    config = few_stars_through("faulty.yaml")
+    small = {"galaxy.n_stars": 20, "devices.data": 1, "instrument.fov": 1, "instrument.wavelength.stop": 4800}
+    config = rl.load_config("quickstart", {"pipeline": "faulty.yaml", "noise": "null", **small})
     galaxy = rl.load_galaxy(config)
     calls = [lambda: rl.run(config, "cube.fits"), lambda: rl.Pipeline.from_config(config, galaxy)(galaxy)]
     for call in calls:
