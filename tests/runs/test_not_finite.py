@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from command_line import main
 from installed_package import write_dist_info
 from small import NO_DATA, muse
 
@@ -149,6 +150,15 @@ def test_voxels_that_a_stage_masks_may_have_no_number(pipeline, tmp_path):
     assert (np.asarray(cube.mask)[:2] == NO_DATA).all()
     assert np.isfinite(cube.flux[2:]).all()
     assert (tmp_path / "cube.fits").exists()
+
+
+@pytest.mark.usefixtures("jax_settings")
+def test_the_command_ends_as_for_other_data_that_cannot_be_used(pipeline, tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text(rl.load_config({**RUN, "pipeline": pipeline(cube="psf, scale, noise")}).to_yaml())
+    assert main(["run", str(path), "--output", str(tmp_path / "cube.fits")]) == 2
+    assert "the stage 'scale' makes them first" in capsys.readouterr().err
+    assert not (tmp_path / "cube.fits").exists()
 
 
 @pytest.mark.slow(4)
