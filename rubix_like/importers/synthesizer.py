@@ -213,13 +213,13 @@ def read_synthesizer_lines(path: Path) -> NebularTable:
             raise ValueError(
                 f"{path}: axes: expected {', '.join(LINE_AXES)}, got {', '.join(names)}; reduce the grid to them"
             )
-        age, metallicity, ionisation = (np.asarray(file["axes"][name], dtype=np.float64) for name in LINE_AXES)
+        age, metallicity, ionisation = (np.asarray(file[f"axes/{name}"], dtype=np.float64) for name in LINE_AXES)
         age = age * stored_unit(path, file["axes/ages"], units.yr)
         order = [names.index(name) for name in LINE_AXES]
         erg = stored_unit(path, file["lines/luminosity"], units.erg / units.s)
         light = np.asarray(file["lines/luminosity"], dtype=np.float64).transpose(*order, 3) * erg
         photons = 10.0 ** np.asarray(file["log10_specific_ionising_luminosity/HI"], dtype=np.float64)
-        ids = [str(plain_attribute(id_)) for id_ in file["lines/id"][:]]
+        ids = [str(plain_attribute(id_)) for id_ in np.asarray(file["lines/id"])]
         cloudy = _attributes(file, "CloudyParams")
     if photons.ndim == 2:  # the same at every ionisation parameter
         photons = (photons if order[0] < order[1] else photons.T)[:, :, None]

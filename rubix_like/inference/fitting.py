@@ -581,7 +581,8 @@ def _result_cubes(
         names = [name for name in data_set.pipeline.plan.sources if before + name in evaluated.counters]
         counters = {name: evaluated.counters[before + name] for name in names}
         seen = evaluated._replace(flux=np.asarray(data_set.unpacked(evaluated.flux)), counters=counters)
-        sets[data_set.name] = SetResult(data_set.kind, *with_headers(set_alone(problem, data_set), seen))
+        model, residual = with_headers(set_alone(problem, data_set), seen)
+        sets[data_set.name] = SetResult(data_set.kind, model, residual)
     if problem.first_cube is None:
         return with_headers(problem, evaluated), sets
     first = sets[problem.first_cube.name]
@@ -744,13 +745,14 @@ def _sample(
     }
     if files is not None and restart:
         forget_searches(files.checkpoints)
-    begun = None if files is None else load_checkpoint(files.draws, fingerprint, sampler.read)
+    place = None if files is None else files.draws
+    begun = None if place is None else load_checkpoint(place, fingerprint, sampler.read)
     request, problem, best, notes = _at_best(request, problem, galaxy, given, begun, files, progress)
     points = points_of(request.config)
 
     def keep(state: Any) -> None:
-        if files is not None:
-            save(files.draws, state, fingerprint, notes, points)
+        if place is not None:
+            save(place, state, fingerprint, notes, points)
 
     problem, found, grain = _about_best(with_rows(problem, n_group), best, given, progress)
     again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.progress(begun))

@@ -217,11 +217,11 @@ def _posed(request: Request, data: Sequence[DataSet], galaxy: Given | None, n_sa
         check_line_widths(free, pipeline)
     placed, begin = list[FittedSet](), 0
     for data_set, pipeline in zip(sets, pipelines, strict=True):
-        data, frame = data_set.data, frame_of(pipeline.frame, data_set.data, data_set.cube)
-        places = None if data.places is None else data.places[:, data.places.shape[1] // 2]
+        given, frame = data_set.data, frame_of(pipeline.frame, data_set.data, data_set.cube)
+        places = None if given.places is None else given.places[:, given.places.shape[1] // 2]
         planned_for = for_samples(pipeline, n_sample)
         placed.append(
-            FittedSet(data.name, data.kind, data.observed, planned_for, frame, data_set.settings, begin, places)
+            FittedSet(given.name, given.kind, given.observed, planned_for, frame, data_set.settings, begin, places)
         )
         begin = placed[-1].place.stop
     fitted = tuple(placed)

@@ -374,7 +374,7 @@ def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
     sigma of a sum is at most the sum of the sigmas); so is that of all that is predicted beside the noise.
     """
     cubes, used = view.cubes, view.cubes.used
-    is_covered = used.any(axis=(0, 1))
+    is_covered = np.asarray(used.any(axis=(0, 1)))
 
     def total(values: Float[ndarray, "y x wave"]) -> Float[ndarray, " wave"]:
         return np.where(is_covered, np.sum(np.where(used, values, 0), axis=(0, 1)), np.nan)

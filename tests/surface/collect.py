@@ -136,7 +136,7 @@ def keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], place: str, 
 def registry_members() -> Lines:
     """Members of every registry, with the entry-point group for more of them, and all else that has a name."""
     registries = [value for value in vars(plug_ins).values() if isinstance(value, Registry)]
-    registries += [section.registry for section in SECTIONS.values()]
+    registries += [section.registry for section in SECTIONS.values() if section.key]
     for registry in (*registries, SSP_FORMATS, NEBULAR_FORMATS, CURVES):
         yield f"group of entry points {registry.group}"
         yield from (f"{registry.group} {name}" for name in registry.builtin)

@@ -54,7 +54,7 @@ class AbstractCovariance(ABC):
     shape: tuple[int, int]
     """Rows and columns of spaxels."""
 
-    @property
+    @functools.cached_property
     @abstractmethod
     def matrix(self) -> Any:
         """The covariance as a scipy CSR array (spaxel, spaxel); rows of spaxels without noise are empty."""

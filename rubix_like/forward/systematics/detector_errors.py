@@ -104,7 +104,7 @@ class CosmicRays(AbstractSystematic):
             raise ConfigError("pipeline.cube: expected 'noise' before 'cosmic_rays', got a cube without variance")
         footprint, of_all = cube.footprint, error_key(key, self.record)
         keys = jax.vmap(lambda row: jax.random.fold_in(of_all, row))(jnp.arange(footprint.n_y))
-        hits, found = lax.map(lambda row: self._row(*row, cube), (keys, footprint.rows(cube.flux)))
+        hits, found = lax.map(lambda row: self._row(row[0], row[1], cube), (keys, footprint.rows(cube.flux)))
         noisy = cube.variance > 0  # the root has no derivative at 0
         sigma = jnp.sqrt(jnp.where(noisy, cube.variance, jnp.ones_like(cube.variance)))
         sigma = jnp.where(noisy, sigma, jnp.zeros_like(sigma))

@@ -593,7 +593,7 @@ def splits_of_sets(sets: Sequence[FittedSet], light: Voxels) -> Splits:
     return Splits(tuple(pair for *_, pair in parts), [mask for row in rows for mask in (row, 1 - row)])
 
 
-def _in_row(data_set: FittedSet, part: Voxels, size: int) -> Voxels:
+def _in_row(data_set: FittedSet, part: Voxels, size: int) -> Float[ndarray, "1 1 voxel"]:
     """The voxels of one set in the row of those of all, 0 elsewhere."""
     row = np.zeros((1, 1, size))
     row[0, 0, data_set.place] = part.reshape(-1)

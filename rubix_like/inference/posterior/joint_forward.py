@@ -151,7 +151,14 @@ class SetModel(eqx.Module):
 
     def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
         """The model of its cube."""
-        return Forward(self.tables, self.parameters, source, self.plan, self.layout, on_device)
+        return Forward(
+            tables=self.tables,
+            parameters=self.parameters,
+            source=source,
+            plan=self.plan,
+            layout=self.layout,
+            on_device=on_device,
+        )
 
 
 class JointForward(AbstractForward):

@@ -391,8 +391,9 @@ def with_draws(posterior: Posterior, draws: BaseDraws) -> Posterior:
 def _placed(tree: Any, mesh: Mesh) -> Any:
     def sharding_of(leaf: Any) -> jax.sharding.Sharding:
         sharding = getattr(leaf, "sharding", None)
-        lies_there = isinstance(sharding, NamedSharding) and sharding.mesh == mesh
-        return sharding if lies_there else replicated(mesh)
+        if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
+            return sharding
+        return replicated(mesh)
 
     return jax.device_put(tree, jax.tree.map(sharding_of, tree))
 

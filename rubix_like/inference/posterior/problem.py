@@ -137,7 +137,14 @@ def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
 
 def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
     """The compiled part of a pipeline, with particles."""
-    return Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout, on_device)
+    return Forward(
+        tables=pipeline.tables,
+        parameters=pipeline.parameters,
+        source=source,
+        plan=pipeline.plan,
+        layout=pipeline.layout,
+        on_device=on_device,
+    )
 
 
 def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:

@@ -213,7 +213,8 @@ def _write_hdf5(simulations: Simulations, manifest: "Manifest", path: Path) -> N
         parameters = file.create_group("parameters", track_order=True)
         for axis, values, _, unit, meaning in _coordinates(simulations):
             add_dataset(file, axis, values, meaning, unit)
-            file[axis].make_scale(axis)
+            scale: Any = file[axis]
+            scale.make_scale(axis)
         wavelength = _COORDINATES[WAVE]
         add_dataset(file, wavelength[0], simulations.wavelength, wavelength[2], wavelength[1], (WAVE,))
         for name, values, axes, unit, meaning in _arrays(simulations, manifest):

@@ -353,7 +353,7 @@ def check_parts(container: AbstractContainer, field_map: FieldMap) -> None:
                 )
         found = Snapshot(part, field_map, epoch)
         groups = [(family, group) for family in FAMILIES for group in found.groups(family)]
-        places = [(*place, *item) for place in groups for item in found.places(*place).items()]
+        places = [(family, group, *item) for family, group in groups for item in found.places(family, group).items()]
         for family, group, quantity, (settings, (name, *_)) in places:
             conversion = found.conversion(quantity, settings, group, name)
             before = stated.setdefault(f"{family} {group} {quantity}", conversion)
