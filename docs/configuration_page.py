@@ -12,7 +12,7 @@ from simulations_page import markdown_table
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.plug_ins import READERS
-from rubix_like.config.readers.components import SECTIONS
+from rubix_like.config.readers.components import SECTIONS, AbstractKind
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.observation import AlignRadius
 from rubix_like.config.settings import described_settings, sections_in
@@ -77,7 +77,8 @@ def _keys(
     for key, field in described_settings(kind).items():
         name = prefix + key
         sections = dict.fromkeys(sections_in(field.annotation))
-        others = [f"section, as `{known[section]}`" for section in sections if section in known]
+        kinds = AbstractKind in sections  # which have sections of their own on the page
+        others = [f"section, as `{known[section]}`" for section in sections if section in known and not kinds]
         yield name, field, next(iter(others), None)
         for section in sections:
             if section not in known:

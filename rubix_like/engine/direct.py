@@ -191,8 +191,8 @@ def sum_spectra(
     """`start` plus the spectra and counters of all particles, computed at most `chunk` at a time."""
     n_spaxel = len(start[0].light)
 
-    def contribute(chunk: Any) -> tuple[DirectContribution, SourceCounters]:
-        view, counters = look(chunk)
+    def contribute(part: Any) -> tuple[DirectContribution, SourceCounters]:
+        view, counters = look(part)
         return contribution(view, n_spaxel), counters
 
     def add(total: PaintedSums, part: tuple[DirectContribution, SourceCounters]) -> PaintedSums:

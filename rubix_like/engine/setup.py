@@ -92,29 +92,42 @@ def _fastest(
     return speed[order], light[order]
 
 
+class _Span(NamedTuple):
+    """A span of the nodes: its cost, how many particles may be left out, its limit (km/s), and the share of the light
+    that is left out."""
+
+    seconds: float
+    capacity: int
+    limit: float
+    share: float
+
+
 def plan_motion(fast: FastParticles, work: Work) -> Motion:
     """The cheapest span of the nodes, with a few fast particles left out of it, from a ladder of limits 19 % apart.
 
     One particle at 2000 km/s must not double the nodes; but particles with more than 1 % of the light are not outliers.
     """
     shares = np.concatenate([[0.0], np.cumsum(fast.light)]) / max(fast.total_light, np.finfo(float).tiny)
-    ways = []  # (seconds, capacity, limit, share of the light that is left out)
-    for capacity in (capacity for capacity in _CAPACITIES if capacity < fast.number):
-        limit = float(_LADDER[np.searchsorted(_LADDER, 1.05 * float(fast.speed[capacity]) + 10.0)])  # room to spare
-        ways.append((rates_here().span_seconds(work, limit, capacity), capacity, limit, shares[capacity]))
-    allowed = [way for way in ways if way[3] <= OUTLIER_LIGHT]
-    best = min(allowed) if min(allowed)[0] < _WORTH * allowed[0][0] else allowed[0]
-    seconds, capacity, limit, _ = best
-    cheapest = min(way for way in ways if way[1] <= max(1.0, OUTLIER_LIGHT * fast.number))
-    if cheapest[0] > _WORTH * seconds:
-        return Motion(limit, capacity)
-    which = "1 fast particle holds" if cheapest[1] == 1 else f"{cheapest[1]} fast particles hold"
+    ways = []
+    for capacity in _CAPACITIES:
+        if capacity < fast.number:
+            limit = float(_LADDER[np.searchsorted(_LADDER, 1.05 * float(fast.speed[capacity]) + 10.0)])  # room to spare
+            ways.append(_Span(rates_here().span_seconds(work, limit, capacity), capacity, limit, shares[capacity]))
+    allowed = [way for way in ways if way.share <= OUTLIER_LIGHT]
+    chosen = min(allowed)
+    if chosen.seconds >= _WORTH * allowed[0].seconds:
+        chosen = allowed[0]
+    cheapest = min(way for way in ways if way.capacity <= max(1.0, OUTLIER_LIGHT * fast.number))
+    if cheapest.seconds > _WORTH * chosen.seconds:
+        return Motion(chosen.limit, chosen.capacity)
+    which = "1 fast particle holds" if cheapest.capacity == 1 else f"{cheapest.capacity} fast particles hold"
     note = Note(
         "engine.fast_particles",
-        f"{which} {percent(cheapest[3], 1)} of the light, too much to be treated as outliers: velocities "
-        f"up to {limit:.0f} km/s instead of {cheapest[2]:.0f} km/s cost {seconds / cheapest[0]:.2g} times as much",
+        f"{which} {percent(cheapest.share, 1)} of the light, too much to be treated as outliers: velocities "
+        f"up to {chosen.limit:.0f} km/s instead of {cheapest.limit:.0f} km/s cost "
+        f"{chosen.seconds / cheapest.seconds:.2g} times as much",
     )
-    return Motion(limit, capacity, note)
+    return Motion(chosen.limit, chosen.capacity, note)
 
 
 @dataclass(frozen=True, eq=False)

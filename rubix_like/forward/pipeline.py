@@ -368,9 +368,10 @@ class Pipeline(eqx.Module):
         values = self.parameters
         if isinstance(parameters, Mapping):
             values = values.changed(parameters)
-        elif parameters is not None:
+        else:
             wanted = "numbers by dotted name, or rl.Parameters"
-            values = values.replaced(expect(parameters, Parameters, "parameters", wanted))
+            every = values if parameters is None else expect(parameters, Parameters, "parameters", wanted)
+            values = values.replaced(every)
         chosen = as_dtype(values, self.plan.dtype)
         check_within_plan(self.tables, chosen)
         return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))

@@ -214,7 +214,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
 
     listed = built(FIELDS.find, pipeline.fields, AbstractField, type(None))
     scene = built(SCENE_STAGES.find, pipeline.scene, AbstractSceneStage)
-    of_cube = (CUBE_STAGES, FIBRE_STAGES, SYSTEMATIC_STAGES)  # instruments and systematic errors bring their own
+    of_cube = (FIBRE_STAGES, SYSTEMATIC_STAGES)  # before those from outside, which cannot take their names over
 
     def find_cube_stage(name: str) -> Any:
         return next((stages for stages in of_cube if name in stages), CUBE_STAGES).find(name)

@@ -209,8 +209,8 @@ def _leaf(
     return eqx.field(converter=functools.partial(_as_leaf, name), default=default, metadata={"setting": setting})
 
 
-_log_age = functools.partial(_leaf, ge=SMALLEST_LOG_AGE, le=LARGEST_LOG_AGE)
-_metal_fraction = functools.partial(_leaf, gt=0, le=0.1)
+_age_leaf = functools.partial(_leaf, ge=SMALLEST_LOG_AGE, le=LARGEST_LOG_AGE)
+_metal_leaf = functools.partial(_leaf, gt=0, le=0.1)
 
 
 class SyntheticGalaxy(eqx.Module):
@@ -249,7 +249,7 @@ class SyntheticGalaxy(eqx.Module):
     bulge_dispersion: Scalar = _leaf(
         "bulge_dispersion", "km/s", 100.0, "Dispersion of velocities along each axis.", ge=0
     )
-    disc_log_age: Scalar = _log_age(
+    disc_log_age: Scalar = _age_leaf(
         "disc_log_age",
         "",
         9.6,
@@ -259,19 +259,19 @@ class SyntheticGalaxy(eqx.Module):
     disc_log_age_gradient: Scalar = _leaf(
         "disc_log_age_gradient", "dex / kpc", -0.1, "Slope of log10(age / yr) along the radius."
     )
-    bulge_log_age: Scalar = _log_age(
+    bulge_log_age: Scalar = _age_leaf(
         "bulge_log_age", "", 9.9, "log10(age / yr) of the bulge, e.g. 9.5 for 3.2 Gyr.", axis="age"
     )
     log_age_scatter: Scalar = _leaf(
         "log_age_scatter", "dex", 0.1, "Scatter of log10(age / yr) about these means.", ge=0
     )
-    oldest_log_age: Scalar = _log_age(
+    oldest_log_age: Scalar = _age_leaf(
         "oldest_log_age",
         "",
         10.1,
         "Upper limit of log10(age / yr), to be set below the Universe's age at the galaxy's redshift.",
     )
-    disc_metallicity: Scalar = _metal_fraction(
+    disc_metallicity: Scalar = _metal_leaf(
         "disc_metallicity",
         "",
         0.02,
@@ -281,7 +281,7 @@ class SyntheticGalaxy(eqx.Module):
     disc_metallicity_gradient: Scalar = _leaf(
         "disc_metallicity_gradient", "dex / kpc", -0.05, "Slope of log10 Z along the radius."
     )
-    bulge_metallicity: Scalar = _metal_fraction(
+    bulge_metallicity: Scalar = _metal_leaf(
         "bulge_metallicity",
         "",
         0.025,
@@ -309,7 +309,7 @@ class SyntheticGalaxy(eqx.Module):
     gas_dispersion: Scalar = _leaf(
         "gas_dispersion", "km/s", 10.0, "Dispersion of the cells' velocities along each axis.", ge=0
     )
-    gas_metallicity: Scalar | None = _metal_fraction(
+    gas_metallicity: Scalar | None = _metal_leaf(
         "gas_metallicity",
         "",
         None,

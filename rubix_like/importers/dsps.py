@@ -29,7 +29,7 @@ DATASETS = {"ssp_lgmet": 1, "ssp_lg_age_gyr": 1, "ssp_wave": 1, "ssp_flux": 3}
 EMISSION_LINES = {"ssp_emline_name", "ssp_emline_wave", "ssp_emline_luminosity"}
 
 LIMITS = {
-    "ssp_wave": (1.0, 1e12, "Angstrom in 1-1e12"),
+    "ssp_wave": (np.nextafter(1.0, 0.0), 1e12, "Angstrom in 1-1e12"),
     "ssp_lgmet": (-6.0, -0.8, "log10 of metal mass fractions"),
     "ssp_lg_age_gyr": (-6.0, 1.5, "log10(age / Gyr)"),
 }
@@ -67,7 +67,7 @@ def read_dsps(path: Path) -> SSPTable:
         raise ValueError(f"{path}: ssp_flux: expected shape {shape} (metal, age, wave), got {arrays['ssp_flux'].shape}")
     for name, (low, high, words) in LIMITS.items():
         smallest, largest = arrays[name].min(), arrays[name].max()
-        if not low <= smallest <= largest < high:
+        if not low < smallest <= largest < high:
             raise ValueError(f"{path}: {name}: expected {words}, got {smallest:g} to {largest:g}")
     wavelength, log_age, metallicity = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0, 10.0 ** arrays["ssp_lgmet"]
     with np.errstate(over="ignore"):

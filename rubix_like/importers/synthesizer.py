@@ -15,7 +15,7 @@ hydrogen_density and reference_abundance.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +56,15 @@ POPULATIONS: Mapping[str, tuple[str, float]] = {
 }
 """Beginning of sps_name -> citation of the model, and the metal mass fraction that it calls solar."""
 
+MODEL = ("sps_name", "sps_version", "sps_variant", "imf_type", "imf_masses", "imf_slopes")
+"""Attributes of the group `Model` that are read."""
+
 _CITATION = "Synthesizer: Lovell et al. 2025, Open Journal of Astrophysics; Roper et al. 2026, arXiv:2506.15811"
 _LICENCE = "not stated in the file; see the authors of the models"
 
 
 def _axes_of(file: Any) -> list[str]:
     return [str(plain_attribute(name)) for name in np.atleast_1d(file.attrs["axes"])]
-
-
-def _attributes(file: Any, group: str) -> dict[str, Any]:
-    return {key: plain_attribute(value) for key, value in file[group].attrs.items()} if group in file else {}
 
 
 def _name_of(path: Path) -> str:
@@ -79,7 +78,8 @@ def read_synthesizer(path: Path) -> SSPTable:
     Raises ValueError for a file that is damaged, lacks a unit or has another axis.
     """
     with open_source_hdf5(path) as file:
-        model = _attributes(file, "Model")
+        given = file["Model"].attrs if "Model" in file else {}
+        model = {key: plain_attribute(given[key]) for key in MODEL if key in given}
         log_age, metallicity = _nodes(path, file)
         wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
         surviving = _surviving(path, file, light.shape[:2])
@@ -220,7 +220,8 @@ def read_synthesizer_lines(path: Path) -> NebularTable:
         light = np.asarray(file["lines/luminosity"], dtype=np.float64).transpose(*order, 3) * erg
         photons = 10.0 ** np.asarray(file["log10_specific_ionising_luminosity/HI"], dtype=np.float64)
         ids = [str(plain_attribute(id_)) for id_ in np.asarray(file["lines/id"])]
-        cloudy = _attributes(file, "CloudyParams")
+        parameters: Any = file["CloudyParams"].attrs if "CloudyParams" in file else {}
+        cloudy = {key: plain_attribute(value) for key, value in parameters.items()}
     if photons.ndim == 2:  # the same at every ionisation parameter
         photons = (photons if order[0] < order[1] else photons.T)[:, :, None]
     else:
@@ -265,15 +266,15 @@ def _named(path: Path, ids: list[str]) -> dict[str, int]:
     raise ValueError(f"{path}: lines/id: expected 'H 1 6562.80A' (air) or 'H 1 6564.62A' (vacuum), got neither")
 
 
-def _has(path: Path, *members: str) -> bool:
-    """Whether a file is a grid with these members."""
+def _has(path: Path, members: Collection[str], groups: Collection[str] = ()) -> bool:
+    """Whether a file is a grid with these members and groups."""
     try:
         with opened_hdf5(path, whole=False) as file:
-            is_grid = "axes" in file.attrs and isinstance(file.get("axes"), h5py.Group)
-            return is_grid and all(member in file for member in members)
+            are_groups = all(isinstance(file.get(name), h5py.Group) for name in groups)
+            return "axes" in file.attrs and are_groups and all(member in file for member in members)
     except UNREADABLE:
         return False
 
 
-SPECTRA_HDF5 = SourceFormat(lambda path: _has(path, "spectra"), read_synthesizer)
-LINES_HDF5 = SourceFormat(lambda path: _has(path, "lines/luminosity", "lines/id"), read_synthesizer_lines)
+SPECTRA_HDF5 = SourceFormat(lambda path: _has(path, (), groups=("axes", "spectra")), read_synthesizer)
+LINES_HDF5 = SourceFormat(lambda path: _has(path, ("lines/luminosity", "lines/id")), read_synthesizer_lines)

@@ -142,6 +142,7 @@ def name_axes(file: Any) -> None:
     it."""
     datasets: list[Any] = []
     file.visititems(lambda _, found: datasets.append(found) if isinstance(found, h5py.Dataset) else None)
+    datasets.sort(key=lambda dataset: dataset.name.count("/"))  # of the whole result before those of single sets
     for dataset in datasets:
         taken: list[str] = []
         for dimension, size in zip(() if dataset.is_scale else dataset.dims, dataset.shape or (), strict=False):

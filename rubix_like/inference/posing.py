@@ -553,6 +553,7 @@ def _notes(
 
 
 def _n_alike(first: _Prepared, second: _Prepared) -> int:
+    """How many voxels of two sets hold the same numbers; 0 where any of them differ."""
     data = first.observed, second.observed
     common = np.intersect1d(data[0].wavelength[first.selection], data[1].wavelength[second.selection])
     if data[0].shape[:2] != data[1].shape[:2] or not len(common):
@@ -733,8 +734,8 @@ def _of_given(run: RunConfig, settings: FitSettings, galaxies: Sequence[Galaxy] 
     run, resolved = settled(run, resolved, settings, free, fastest, _WIDENED)
     census, rotations = joint_census(run, resolved, given)
     pipeline = Pipeline.from_config(run, info=info, census=census, resolved=resolved)
-    given, left_out = without_unread(given, pipeline.plan)
-    source = GalaxiesInTurn(stack_galaxies(given, with_gas=pipeline.tables.reads_gas), rotations)
+    kept, left_out = without_unread(given, pipeline.plan)
+    source = GalaxiesInTurn(stack_galaxies(kept, with_gas=pipeline.tables.reads_gas), rotations)
     sight = line_of_sight(pipeline.tables, pipeline.parameters)
     return pipeline, source, trees(pipeline.parameters, sight), (*notes, *left_out, *age_notes(free, run))
 

@@ -82,8 +82,8 @@ def blur_groups(
     group = jnp.asarray(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
 
     def blurred(pair: tuple[Array, Array]) -> Array:
-        image, group = pair
-        return _by_fft(image, spectra[group], side)
+        image, number = pair
+        return _by_fft(image, spectra[number], side)
 
     stack = jnp.moveaxis(images, 2, 0), group
     return jnp.moveaxis(lax.map(blurred, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)

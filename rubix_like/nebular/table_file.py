@@ -151,7 +151,7 @@ def read_nebular(path: Path) -> NebularTable:
         numbers = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
         names = attributes["axes"].split(",")
         if not all(f"axis_{name}" in numbers for name in names):
-            raise ValueError(f"nebular table: axes: expected names of the file's datasets, got '{attributes['axes']}'")
+            raise ValueError(LAYOUT.damaged(path))
         axes = {name: numbers[f"axis_{name}"] for name in names}
         values = {name: numbers[name] for name in ("per_photon", "temperature")}
         lines = tuple(attributes["lines"].split(";"))

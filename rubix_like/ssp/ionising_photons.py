@@ -98,7 +98,10 @@ def check_bare(library: SSPLibrary) -> None:
 
     Lines of Ha are looked for up to 5 Myr, the continuum's Balmer jump up to 2 Myr, where it is sure to be seen.
     """
-    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra, dtype=np.float64)[:, 0]
+    wavelength, spectra = (
+        np.asarray(library.rest_wavelength),
+        np.asarray(np.asarray(library.spectra)[:, 0], dtype=np.float64),
+    )
     youngest, signs = float(library.log_age[0]), []
     is_young = youngest <= SHORT_LIVED
     if is_young and wavelength[0] < _H_ALPHA - _SIDE and wavelength[-1] > _H_ALPHA + _SIDE:

@@ -177,7 +177,9 @@ class Section:
             others = [section.built_in.values() for section in SECTIONS.values() if section is not self]
             if not isinstance(value, tuple(itertools.chain(*others))):
                 return value
-        words = f"the key '{self.key}': one of {', '.join(self.registry.names())}" if self.key else "its keys"
+        words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
+        if not self.key:
+            words = f"the keys {', '.join(self.built_in[self.kind].model_fields)}"
         if not isinstance(value, Mapping):
             raise ConfigError(f"expected a section with {words}; got {value!r}")
         name = value.get(self.key, self.usual) if self.key else self.kind
@@ -186,7 +188,7 @@ class Section:
         kind = self.find(name)
         unknown = [str(key) for key in value if key not in kind.model_fields]
         if unknown:
-            what = f"of the {self.kind} '{name}'"
+            what = f"of the {self.kind} '{name}'" if self.key else f"of {self.kind}"
             raise ConfigError(
                 "; ".join(f"unknown key '{key}' {what}{suggest(key, kind.model_fields)}" for key in unknown)
             )

@@ -384,6 +384,6 @@ class SimulateSettings(AbstractSettings):
     shard: Annotated[Integer, Field(ge=1)] | None = None
     """Cubes in a file; null: as many as take 256 MB."""
     files: Literal["hdf5", "zarr"] = "hdf5"
-    """Format of the files: HDF5; Zarr stores, which xarray opens."""
+    """Format of the files: HDF5 (netCDF-4), or Zarr stores; xarray opens both."""
     output: Path = Path("simulations")
     """Folder of the files."""

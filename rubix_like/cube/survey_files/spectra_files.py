@@ -223,7 +223,7 @@ def write_spectra(cube: Cube | ShardedCube, paths: tuple[Path, ...], layout: str
     else:
         n_exposure = cube.fibres.places.n_exposure
         files = [sami_spectra(cube, cube.fibres, exposure) for exposure in range(1, n_exposure + 1)]
-    for path, hdus in zip(paths, files, strict=True):
+    for path, hdus in tuple(zip(paths, files, strict=True)):  # counted before the first is written
         fits.HDUList(hdus).update_extend()
         with replacing(path) as temporary, temporary.open("wb") as stream:
             for hdu in hdus:

@@ -159,10 +159,10 @@ def sum_field(
     expect_count(n_cell, f"{type(field).__name__}: `n_cell`", 0)
     beyond = n_cell + field.n_count
 
-    def contribute(chunk: Any) -> tuple[tuple[Factors], Any]:
-        scene = look(chunk)
+    def contribute(part: Any) -> tuple[tuple[Factors], Any]:
+        scene = look(part)
         call = f"{type(field).__name__}: `deposit`"
-        found = field.deposit(chunk, scene, grid)
+        found = field.deposit(part, scene, grid)
         cell, amount = returned(found, [jax.Array, jax.Array], call, "a pair (cells, amounts)")
         if not jnp.issubdtype(cell.dtype, jnp.integer):
             raise ConfigError(f"{call} must return cells as whole numbers, got {cell.dtype}; see docs/how-to-extend.md")

@@ -68,8 +68,8 @@ class PointPainter(AbstractInnerPainter):
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
         """The other painter's partial of one particle, and the counters of all."""
 
-        def contribute(chunk: Any) -> tuple[Float[Array, ""], SourceCounters]:
-            view, counters = look(chunk)
+        def contribute(part: Any) -> tuple[Float[Array, ""], SourceCounters]:
+            view, counters = look(part)
             return jnp.sum(view.amount), counters
 
         def add(sums: Any, more: Any) -> Any:

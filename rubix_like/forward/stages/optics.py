@@ -111,9 +111,9 @@ class PSFStage(AbstractCubeStage):
         widths, field, cells = psf_widths(parameters), self.field, psf.painting.cells
         if psf.is_separable:
             weights = psf.axis_weights(widths) if field is None else field.at_each(widths, psf.axis_weights)
-            return lambda images: self._blurred(images, weights, lambda part, psf: blur_separable(part, psf, cells))
+            return lambda images: self._blurred(images, weights, lambda part, psfs: blur_separable(part, psfs, cells))
         image = psf.image_at(widths, self.middle) if field is None else field.images_at(widths, self.middle)
-        return lambda images: self._blurred(images, image, lambda part, psf: blur(part, psf, cells))
+        return lambda images: self._blurred(images, image, lambda part, psfs: blur(part, psfs, cells))
 
     def _at_nodes(self, parameters: Parameters) -> Float[Array, "*place node side side"]:
         assert self.psf is not None

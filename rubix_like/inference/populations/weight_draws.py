@@ -200,7 +200,8 @@ def draw_by_ratios(
     unit = density / jnp.maximum(jnp.mean(first * density), tiny)
     design = problem.design / unit[None, :]
     power, pairs = jnp.asarray(neighbours.power, first.dtype), jnp.asarray(neighbours.pairs, jnp.int32)
-    matrix, vector, first_of, second_of = design.T @ design, design.T @ problem.target, *pairs.T
+    matrix, vector = design.T @ design, design.T @ problem.target
+    first_of, second_of = pairs.T
 
     def step(light: Array, key: PRNGKeyArray) -> tuple[Array, None]:
         of_pairs, of_precision, of_walls, of_light = jax.random.split(key, 4)

@@ -281,10 +281,8 @@ def read_free(
                 f"gradient; set engine.deposit: tsc"
             )
         leaf = leaf_of(name, trees)
-        shape, chosen = (
-            jnp.shape(leaf),
-            _read_prior(declared, prior, leaf if name.startswith((GALAXY, STARS)) else None),
-        )
+        shape = jnp.shape(leaf)
+        chosen = _read_prior(declared, prior, leaf if name.startswith((GALAXY, STARS)) else None)
         for numbers in jax.tree.leaves(chosen):
             pairs = zip(numbers.shape[::-1], shape[::-1], strict=False)
             if jnp.ndim(numbers) > len(shape) or any(n not in {1, m} for n, m in pairs):

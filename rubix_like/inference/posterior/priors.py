@@ -253,6 +253,7 @@ class Isotropic(AbstractPrior):
 
 
 def _half_squares(functions: Any, angle: Values) -> tuple[Values, Values]:
+    """sin^2 and cos^2 of half an angle in deg."""
     half = angle / _HALF_ANGLE
     return functions.sin(half) ** 2, functions.cos(half) ** 2
 

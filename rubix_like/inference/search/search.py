@@ -536,6 +536,7 @@ def _creeps(found: SearchState, start: int, behind: float, fall: float, *, has_o
 
 
 def _gain(found: SearchState, start: int, steps: int) -> float:
+    """How much the loss of a start fell in its last steps; infinite where it has not made as many."""
     last = int(found.n_step[start]) - 1
     if last < steps:
         return np.inf
