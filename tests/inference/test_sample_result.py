@@ -322,7 +322,10 @@ def test_points_of_several_sets_come_back_and_are_compared_together(tmp_path):
         for name, factor in (("a", 1.0), ("b", 2.0))
     }
     joint = dataclasses.replace(own, sets=sets)
-    read = SampleResult.read(joint.write(tmp_path / "joint.h5"))
+    path = joint.write(tmp_path / "joint.h5")
+    posterior = import_optional("xarray", "this test").open_dataset(path, group="posterior")
+    assert posterior["observation.inclination"].dims == ("chain", "draw"), "not by the draws that points are kept of"
+    read = SampleResult.read(path)
     np.testing.assert_array_equal(read.sets["b"].pointwise.values, 2 * values)
     np.testing.assert_array_equal(read.sets["b"].pointwise.draws, draws)
     data = read.to_arviz()

@@ -162,6 +162,7 @@ FOREGROUND_STAR: int = 1 << 3
 class Survey:
     """Published facts about an instrument's files, for where their headers do not say it.
 
+    Its files have one of `instruments` as a part of the card INSTRUME, one of `cards`, or all of the `extensions`.
     `bad_bits`: bits of the mask for which a voxel is left out; None: any.
     """
 
@@ -170,6 +171,19 @@ class Survey:
     unit: str | None = None
     bad_bits: int | None = None
     source: str = ""
+    instruments: tuple[str, ...] = ()
+    cards: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+    def describes(self, hdus: Any, flux: Any) -> bool:
+        """Whether a file, with these fluxes, is one of its files."""
+        headers = (hdus[0].header, flux.header)
+        instrument = " ".join(text_card(header, "INSTRUME") for header in headers).upper()
+        return (
+            any(name in instrument for name in self.instruments)
+            or any(card in header for card in self.cards for header in headers)
+            or (bool(self.extensions) and set(self.extensions) <= {hdu.name.upper() for hdu in hdus})
+        )
 
 
 MANGA = Survey(
@@ -177,20 +191,39 @@ MANGA = Survey(
     medium="vacuum",
     bad_bits=DO_NOT_USE | FOREGROUND_STAR | NO_COVERAGE,
     source="Law et al. 2016, AJ 152, 83; bits as in the survey's analysis: Westfall et al. 2019, AJ 158, 231",
+    instruments=("MANGA",),
 )
 MANGA_ANALYSIS = Survey(MANGA.name, MANGA.medium, source=MANGA.source)
 """The cubes of the survey's data analysis pipeline, whose mask has other bits."""
 
-MUSE = Survey("MUSE", medium="air", source="Weilbacher et al. 2020, A&A 641, A28")
-SAMI = Survey("SAMI", medium="air", unit="1e-16 erg/s/cm2/Angstrom/pixel", source="Croom et al. 2021, MNRAS 505, 991")
-CALIFA = Survey(
-    "CALIFA", medium="air", unit="1e-16 erg/s/cm2/Angstrom", source="Garcia-Benito et al. 2015, A&A 576, A135"
-)
-KCWI = Survey("KCWI", source="kcwidrp, FluxCalibrate.py")
-PYPEIT = Survey("PypeIt", medium="vacuum", source="pypeit.readthedocs.io, DataCube")
+PYPEIT = Survey("PypeIt", medium="vacuum", source="pypeit.readthedocs.io, DataCube", cards=("PYP_SPEC", "FLUXUNIT"))
+KCWI = Survey("KCWI", source="kcwidrp, FluxCalibrate.py", instruments=("KCWI", "KCRM"))
 WEAVE = Survey("WEAVE", unit="erg/s/cm2/Angstrom", source="DATA times SENSFUNC: the survey's data model")
 HSIM = Survey("HSIM", medium="vacuum", source="docs/fits.md")
 UNKNOWN = Survey("")
+
+SURVEYS = (
+    MANGA,
+    PYPEIT,
+    Survey(
+        "CALIFA",
+        medium="air",
+        unit="1e-16 erg/s/cm2/Angstrom",
+        source="Garcia-Benito et al. 2015, A&A 576, A135",
+        instruments=("PMAS",),
+        extensions=("ERRWEIGHT", "FIBCOVER"),
+    ),
+    Survey("MUSE", medium="air", source="Weilbacher et al. 2020, A&A 641, A28", instruments=("MUSE",)),
+    Survey(
+        "SAMI",
+        medium="air",
+        unit="1e-16 erg/s/cm2/Angstrom/pixel",
+        source="Croom et al. 2021, MNRAS 505, 991",
+        instruments=("SAMI",),
+    ),
+    KCWI,
+)
+"""Surveys and instruments whose files are known; the first one that describes a file is taken."""
 
 
 @dataclass(frozen=True)
@@ -245,20 +278,14 @@ def is_tabulated(header: Any, axis: int) -> bool:
 
 
 def _find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
-    header, both = hdus[0].header, (hdus[0].header, flux.header)
-    instrument = " ".join(text_card(part, "INSTRUME") for part in both).upper()
-    names = {hdu.name.upper() for hdu in hdus}
+    header = hdus[0].header
     if text_card(header, "ORIGIN") == ORIGIN and text_card(header, LAYOUT_CARD) == "hsim":
         return HSIM
-    if "MANGA" in instrument:
+    survey = next((survey for survey in SURVEYS if survey.describes(hdus, flux)), UNKNOWN)
+    if survey is MANGA:
         bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}
         return MANGA_ANALYSIS if any(name.startswith("MANGA_DAP") for name in bits) else MANGA
-    if any(card in part for card in ("PYP_SPEC", "FLUXUNIT") for part in both):
-        return PYPEIT
-    if "PMAS" in instrument or {"ERRWEIGHT", "FIBCOVER"} <= names:
-        return CALIFA
-    known = {"MUSE": MUSE, "SAMI": SAMI, "KCWI": KCWI, "KCRM": KCWI}
-    return next((survey for name, survey in known.items() if name in instrument), UNKNOWN)
+    return survey
 
 
 def _find_flux(path: Path, hdus: Any, chosen: str | int | None) -> Any:
