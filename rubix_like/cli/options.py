@@ -54,7 +54,7 @@ def in_options(message: str, options: Iterable[str]) -> str:
 
 _MODEL = "rubix_like.config.run_config:RunConfig"
 _KEYS_NEAR = "rubix_like.config.messages:keys_near"
-"""Imported only where something is wrong: the settings take half a second."""
+"""Imported only where something is wrong: the settings, and JAX for those of galaxies, take a second."""
 
 _PATH = {"output": "output.path", "library": "ssp.library", "instrument": "instrument.name", "galaxy": "galaxy.path"}
 """Words that stand for one setting of the section of that name."""

@@ -73,7 +73,7 @@ def _is_of_catalogue(options: argparse.Namespace, *others: str) -> bool:
             raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
         return True
     for name in others:
-        if getattr(options, name):
+        if getattr(options, name) not in (None, False):
             raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
     return False
 

@@ -140,15 +140,12 @@ def parse_pair(values: Any, unit: str, place: str, meaning: str) -> tuple[float,
 
 def is_unit(text: object) -> bool:
     """Whether quantities can be in this unit: one that astropy knows, or none ("")."""
-    return isinstance(text, str) and _is_unit(text)
-
-
-@functools.lru_cache(maxsize=256)
-def _is_unit(text: str) -> bool:
+    if not isinstance(text, str):
+        return False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", units.UnitsWarning)
         try:
-            units.Unit(text)
+            _unit(text)
         except ValueError:
             return False
     return True

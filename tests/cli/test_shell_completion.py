@@ -1,4 +1,4 @@
-"""Completion by shells: what is offered, and that it takes no JAX."""
+"""Completion by shells: what is offered, and that it takes no JAX but for keys of `galaxy`."""
 
 import os
 import subprocess

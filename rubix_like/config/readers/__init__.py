@@ -1,1 +1,1 @@
-"""Settings of the built-in readers: the keys under `galaxy:`, without the code that reads galaxies."""
+"""Settings of readers: the keys under `galaxy:` of snapshots and components, without the code that reads galaxies."""

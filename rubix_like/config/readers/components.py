@@ -1,7 +1,8 @@
 """Settings of a galaxy of smooth components (`galaxy: {reader: components, components: [...]}`).
 
-Settings of the kinds of light, height, rotation, dispersion and population are made from the fields of the package's
-modules (`galaxy.components.declared`) when a component is first read, as these modules need JAX.
+Settings of warp, asymmetry, and the kinds of light, height, rotation, dispersion and population are made from the
+fields of the package's modules (`galaxy.components.declared`) when a component is first read, as these modules need
+JAX.
 """
 
 import dataclasses
@@ -175,7 +176,8 @@ class Section:
             return value
         if isinstance(value, AbstractKind):
             others = [section.built_in.values() for section in SECTIONS.values() if section is not self]
-            if not isinstance(value, tuple(itertools.chain(*others))):
+            from_outside = bool(self.key) and not isinstance(value, tuple(itertools.chain(*others)))
+            if from_outside or isinstance(value, tuple(self.built_in.values())):
                 return value
         words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
         if not self.key:
@@ -214,8 +216,8 @@ SECTIONS: Mapping[str, Section] = {
     "warp": Section("warp", f"{_MODULES}.smooth:Warp"),
     "asymmetry": Section("asymmetry", f"{_MODULES}.smooth:Asymmetry"),
 }
-"""The sections of a component that have kinds, announced from outside as settings with `build() -> eqx.Module`
-(docs/components.md)."""
+"""The sections of a component; kinds of those that have any are announced from outside as settings with
+`build() -> eqx.Module` (docs/components.md)."""
 
 _Kind = SerializeAsAny[InstanceOf[AbstractKind]]
 Light = Annotated[_Kind, BeforeValidator(SECTIONS["light"].read), SECTIONS["light"]]

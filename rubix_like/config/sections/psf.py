@@ -76,6 +76,10 @@ class OneOrTable:
         return tuple(map(self._number, value)) if isinstance(value, list | tuple) else self._number(value)
 
     def _number(self, value: object) -> float:
+        if value is None:
+            raise ValueError(
+                f"expected a width in {self.unit}, got null" if self.unit else "expected a number, got null"
+            )
         parsed = parse_number(value) if self.unit is None else parse_quantity(value, self.unit)
         if parsed <= self.above:
             raise ValueError(f"expected a number > {self.above:g}, got {value!r}")

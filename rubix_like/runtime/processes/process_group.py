@@ -108,8 +108,12 @@ def replacing_together(path: Path, team: AbstractProcessGroup) -> Iterator[tuple
 def least_memory(team: AbstractProcessGroup) -> int | None:
     """Bytes that each process of a team can take, as many as the one that can take least: those on one computer share
     what it can give. None where nobody knows."""
-    computer = _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()  # the same in its containers
-    return least_share(team.exchange(lambda: (computer, available_memory())))
+
+    def found() -> tuple[str, int | None]:
+        computer = _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()  # the same in its containers
+        return computer, available_memory()
+
+    return least_share(team.exchange(found))
 
 
 def least_share(found: list[tuple[str, int | None]]) -> int | None:
