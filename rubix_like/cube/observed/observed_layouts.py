@@ -1,4 +1,8 @@
-"""Find the HDUs with flux, error, mask and wavelengths, with known facts about the files of some instruments."""
+"""Find the HDUs with flux, error, mask and wavelengths, with known facts about the files of some instruments.
+
+A new instrument is a row of `SURVEYS`; new names of HDUs go into `FLUX_NAMES`, `ERROR_NAMES` and `MASK_NAMES`, which
+hold for files of every instrument.
+"""
 
 import math
 import warnings
@@ -115,6 +119,9 @@ def image_values(path: Path, hdu: Any) -> ndarray:
 ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
 
 FLUX_NAMES: tuple[str, ...] = ("FLUX", "SCI", "DATA")
+"""EXTNAMEs, in capitals, of fluxes in files of every instrument, taken before the first HDU: none that other files use
+for something else."""
+
 ERROR_NAMES: dict[str, ErrorKind] = {
     "STAT": "variance",
     "VAR": "variance",
@@ -162,8 +169,10 @@ FOREGROUND_STAR: int = 1 << 3
 class Survey:
     """Published facts about an instrument's files, for where their headers do not say it.
 
-    Its files have one of `instruments` as a part of the card INSTRUME, one of `cards`, or all of the `extensions`.
-    `bad_bits`: bits of the mask for which a voxel is left out; None: any.
+    Its files have one of `instruments` as a part of the card INSTRUME, one of `cards`, or all of the `extensions`;
+    capitals do not matter, but 'NOVA' is a part of 'SUPERNOVA', too. `bad_bits`: the sum of the bits of the mask (bit
+    n, counted from 0, is `1 << n`) for which a voxel is left out; None: any value but 0, as of masks of floats.
+    `source`: the publication, which notes name behind what is taken from here.
     """
 
     name: str
@@ -180,9 +189,9 @@ class Survey:
         headers = (hdus[0].header, flux.header)
         instrument = " ".join(text_card(header, "INSTRUME") for header in headers).upper()
         return (
-            any(name in instrument for name in self.instruments)
+            any(name.upper() in instrument for name in self.instruments)
             or any(card in header for card in self.cards for header in headers)
-            or (bool(self.extensions) and set(self.extensions) <= {hdu.name.upper() for hdu in hdus})
+            or (bool(self.extensions) and set(map(str.upper, self.extensions)) <= {hdu.name.upper() for hdu in hdus})
         )
 
 
