@@ -124,6 +124,7 @@ def failed_plug_in(error: BaseException) -> str | None:
     every = entry_points()
     groups = [every.select(group=group) for group in every.groups if group.startswith("rubix_like.")]
     modules = {entry.module.partition(".")[0]: _owner(entry) for group in groups for entry in group}
+    modules.pop("rubix_like", None)  # a bug of ours is none of a plug-in
     found = [modules[place.partition(".")[0]] for place in places if place.partition(".")[0] in modules]
     return found[-1] if found else None
 
