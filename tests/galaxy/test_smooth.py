@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import integrate, interpolate, optimize, special
 
-from rubix_like.config.readers.components import ComponentsReader
+from rubix_like.config.parameters import declarations
+from rubix_like.config.readers.components import SECTIONS, ComponentsReader
 from rubix_like.galaxy.components.smooth import emitted
 
 SERSIC = {"profile": "sersic", "effective_radius": 2.0, "index": 2.5}
@@ -48,6 +49,15 @@ def stars_of(*components, points=16384):
 def moment(stars, values):
     """Mean by mass."""
     return float((stars.initial_mass * values).sum() / stars.initial_mass.sum())
+
+
+def test_every_profile_is_compared_and_moves_the_points():
+    assert {*LIGHT, "point"} == set(SECTIONS["light"].built_in)
+    assert {*HEIGHTS, "thin"} == set(SECTIONS["height"].built_in)
+    kinds = [*SECTIONS["light"].built_in.values(), *SECTIONS["height"].built_in.values()]
+    declared = [one for kind in kinds for one in declarations(kind).values()]
+    assert declared
+    assert [one.name for one in declared if not one.mark.moves] == []
 
 
 @pytest.mark.parametrize("profile", LIGHT)

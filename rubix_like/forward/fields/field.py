@@ -169,7 +169,7 @@ def sum_field(
         check_returned_shapes(call, {"amounts": (amount, cell.shape)})
         row = jnp.where((cell >= 0) & (cell < n_cell), cell, beyond)
         one = jnp.ones((len(row), 1), amount.dtype)
-        return (Factors(row, amount, one, one),), field.count(chunk, scene, grid) if field.n_count else ()
+        return (Factors(row, amount, one, one),), field.count(part, scene, grid) if field.n_count else ()
 
     dtype = jnp.result_type(grid.footprint.pixel_scale)
     counts = jnp.zeros(field.n_count) if field.n_count else ()
