@@ -112,7 +112,7 @@ def returned(value: Any, kinds: Any, call: str, expected: str) -> Any:
 @contextlib.contextmanager
 def plug_in_named(call: str, plug_in: Any, remedy: str = "see docs/how-to-extend.md") -> Iterator[None]:
     """A mistake in the code of a plug-in, an instance, a class or a function, is raised again as ConfigError that names
-    `call`, and so is its ValueError, with its words; those of this package's own members pass, and every ConfigError.
+    `call`, and so is its ValueError, with its words; those of members of this package pass, and every ConfigError.
     """
     try:
         yield
@@ -257,7 +257,7 @@ def _is_numeric(value: Any) -> bool:
 
 
 def _is_random_key(value: Any) -> bool:
-    """Whether it is one key of `jax.random`: a number of a key's own type, or a vector of its 32-bit words."""
+    """Whether it is one key of `jax.random`: a number of the type of keys, or a vector of its 32-bit words."""
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
     return (shape == () and dtype.startswith("key<")) or (shape in {(2,), (4,)} and dtype == "uint32")
 

@@ -1,4 +1,4 @@
-"""The one exception of our own, and the sentence that names the nearest known word."""
+"""The one exception of this package, and the sentence that names the nearest known word."""
 
 import difflib
 from collections.abc import Iterable

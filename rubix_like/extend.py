@@ -10,10 +10,10 @@
 | maps of particles | `AbstractParticleMaps`, `MapLabel`, `Summed` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
-| a source behind dust of its own | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
+| a source behind dust of its particles | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
 | a source of lines | `AbstractSource`, `LineTemplates`, `plan_lines`, `build_line_painter`, `with_dispersion` |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `per_bin`, ... |
-| the PSF of its own that such a stage is | `Spatial`; `WavelengthSpatial` where it varies with wavelength |
+| the PSF that such a stage is | `Spatial`; `WavelengthSpatial` where it varies with wavelength |
 | a method of painting | `AbstractPainter` |
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
 | a layout of a cube's file | `FileLayout`, `FileFormat`, `Packing`, `WavelengthBins` |
@@ -37,7 +37,7 @@ Scripts, as the documentation shows them, use
 | nebular lines | `line_grid`, `fixed`, `nebular_continuum`, `energy_per_photon`, `ratio_to_h_beta` |
 | galaxies | `draw_base`, `AgeRecipe`, `draw_log_ages`, `open_selected` |
 | runs in parts | `resolve`, `take_census`, `plan_share`, `Progress`, `in_parts`, `write_cube`, `coverage` |
-| the header of a cube of your own | `Meta` |
+| the header of a user cube | `Meta` |
 | free-form populations | `Populations` |
 | observed cubes, training sets | `observed_from`, `on_grid_of`, `check_same_grid`, `Simulations` |
 | packaged files, and those in the cache | `resource`, `resource_names`, `cache_directory` |

@@ -11,7 +11,7 @@ Options = Mapping[str, Mapping[str, Any]]
 
 
 class Group(NamedTuple):
-    """Options under a title of their own."""
+    """Options under a separate title."""
 
     options: Options
     title: str

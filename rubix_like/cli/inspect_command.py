@@ -51,7 +51,7 @@ def inspect_file(options: argparse.Namespace) -> None:
     if stated or (is_alone and written is None and path.is_file() and holds_cube(path)):
         print_observed(path, stated, _width(), as_json=options.json)
         return
-    if written is not None:  # cubes in our own layout, maps and results are read whole
+    if written is not None:  # cubes in the package's layout, maps and results are read whole
         title, describe = _KINDS[written.kind]
         facts, summary = describe(path)
         writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}

@@ -22,7 +22,7 @@ DEFAULTS = {"path": "mine.yaml", "instrument": "muse", "galaxy": _SYNTHETIC}
 """What is taken for an option that is not given where nobody can be asked."""
 
 _WIDEST = 100
-"""Spaxels along a side of the field that is proposed; a preset's own field may have far more."""
+"""Spaxels along a side of the field that is proposed; the field of a preset may have far more."""
 
 _SYNTHETIC_GALAXY = """\
 galaxy:

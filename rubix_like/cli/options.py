@@ -86,7 +86,7 @@ def hint_for_words(words: Sequence[str], usage: str, section: str | None) -> str
 
 
 def _keys(word: str, section: str) -> list[str]:
-    """The settings that a word may stand for; that of the command's own section alone, where it has such a one."""
+    """The settings that a word may stand for; only that of the command's section, where this has such a one."""
     if word in _PATH:
         return [_PATH[word]]
     keys = found_at(_KEYS_NEAR)(word, found_at(_MODEL))

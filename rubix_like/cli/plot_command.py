@@ -40,7 +40,7 @@ PICTURED: Mapping[str, tuple[str, Callable[..., tuple[Path, ...]], tuple[str, ..
     SAMPLES: ("result of a sampling", save_sample_pictures, SAMPLE_PICTURES),
     MAPS: ("file of maps", save_maps, MAPS_PICTURES),
 }
-"""Kinds of files, beside cubes, that have pictures of their own: what they are called, what draws them, and the ends of
+"""Kinds of files, beside cubes, that have separate pictures: what they are called, what draws them, and the ends of
 the pictures' names."""
 
 

@@ -1,4 +1,4 @@
-"""Settings of the data of a fit: one cube, or several sets that are fitted together, each with nuisances of its own."""
+"""Settings of the data of a fit: one cube, or several sets that are fitted together, each with separate nuisances."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -33,7 +33,7 @@ _SEEDS_BETWEEN_OBSERVATIONS = 1_000_003
 """A prime, so that observations share no noise with the runs of other seeds that people count up."""
 
 _KEYS_OF_ARM = frozenset(ArmSettings.model_fields)
-"""Keys of an instrument that each of its arms has of its own."""
+"""Keys of an instrument that each of its arms has separately."""
 
 _ARMS = frozenset({"arm", "arms", "join"})
 """Keys of an instrument that say which arms there are."""
@@ -65,7 +65,7 @@ def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None
 
 def observations_of(config: RunConfig) -> dict[str, RunConfig]:
     """The run of each observation by its name: of those in `observations`, or of the arms of the instrument that are
-    not joined, each with noise and files of its own; none for a run of one observation. Raises ConfigError that names
+    not joined, each with separate noise and files; none for a run of one observation. Raises ConfigError that names
     the observation."""
     every = observation_overrides(config)
     paths = {name: {"output.path": with_addition(config.output.path, f"_{name}")} for name in every}
@@ -128,7 +128,7 @@ def _unused_sections(config: RunConfig, overrides: Mapping[str, Any]) -> dict[st
 
 def _seed_override(config: RunConfig, before: int, changes: ObservationChanges | None = None) -> dict[str, Any]:
     """The seed of the noise, or without noise of systematic errors, of an observation after others; none where it
-    states its own."""
+    states one."""
     for name in ("noise", "systematics"):
         section = getattr(config, name)
         if section is not None:
@@ -139,7 +139,7 @@ def _seed_override(config: RunConfig, before: int, changes: ObservationChanges |
 
 
 def arms_of(config: RunConfig) -> dict[str, RunConfig]:
-    """The run of each arm of the instrument by the arm's name, each with noise of its own; none for an instrument
+    """The run of each arm of the instrument by the arm's name, each with independent noise; none for an instrument
     without arms."""
     return {name: load_config(config, overrides) for name, overrides in _arm_overrides(config).items()}
 
@@ -199,7 +199,7 @@ class _SeveralSettings(AbstractSettings):
 
 
 def _with_first_instrument(sections: dict[str, Any], place: str) -> dict[str, Any]:
-    """The sections with the instrument of the first of several observations, where each of them has its own.
+    """The sections with the instrument of the first of several observations, where each of them has one.
 
     Raises ConfigError for observations that cannot be, one without an instrument, and sections that they all replace.
     """
@@ -369,7 +369,7 @@ def _placed_in_component(
 
 
 def _path(key: str) -> list[str]:
-    """The sections on the way to `key` and its last name; the names of free parameters have dots of their own."""
+    """The sections on the way to `key` and its last name; the names of free parameters contain dots too."""
     for section in ("fit.free", "fit.start"):
         if key.startswith(f"{section}."):
             return [*section.split("."), key.removeprefix(f"{section}.")]

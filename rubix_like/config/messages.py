@@ -99,7 +99,7 @@ _KINDS = {
 }
 _SECTION_KINDS = ("model_type", "dict_type")
 _OF_A_SECTION = 2
-"""Parts of the location of a section's own key, which may be meant for another section; those below are local."""
+"""Parts of the location of a key right in a section, which may be meant for another section; those below are local."""
 
 _NOTHING = ("none", "no", "off", "false", "nothing")
 

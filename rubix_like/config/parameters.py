@@ -1,6 +1,6 @@
 """Which settings are parameters: numbers of the model that can be changed, fitted and sampled without a compilation.
 
-A parameter is declared once, by a mark on its setting. Its unit, limits and meaning are the setting's own; leaves of
+A parameter is declared once, by a mark on its setting. Its unit, limits and meaning are the setting's; leaves of
 the model, limits of priors, result files and the documentation's table follow from them.
 """
 

@@ -111,7 +111,7 @@ SYSTEMATIC_STAGES = Registry(
 """Stages on the cube that sections of `systematics` put into every pipeline; no pipeline names them."""
 
 STAGES: tuple[Registry, ...] = (SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
-"""A stage or source from outside may bring the settings of a section of its own name, as `section_type`."""
+"""A stage or source from outside may bring the settings of the section that bears its name, as `section_type`."""
 
 METHODS = Registry(
     "method",
@@ -175,7 +175,7 @@ LIKELIHOODS = Registry(
     {"student_t": "rubix_like.inference.likelihoods.voxel_errors:StudentT"},
     needs=("kind", "residuals"),
 )
-"""Distributions of errors, and residuals of one's own, by the name that `fit.likelihood.kind` gives them."""
+"""Distributions of errors, and user residuals, by the name that `fit.likelihood.kind` gives them."""
 
 EXECUTORS = Registry(
     "executor",

@@ -486,7 +486,7 @@ class RunConfig(AbstractSettings):
     def is_oriented(self) -> bool:
         """Whether the galaxy is turned on the sky: by an alignment, or by an angle (also one of 0)."""
         angles = (self.observation.inclination, self.observation.position_angle)
-        is_smooth = isinstance(self.galaxy, ComponentsReader)  # components have angles of their own beside these
+        is_smooth = isinstance(self.galaxy, ComponentsReader)  # components have angles beside these
         return is_smooth or self.resolved_align != "none" or angles != (None, None)
 
     @property

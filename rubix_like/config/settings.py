@@ -72,7 +72,7 @@ class WithSchema:
 def described_settings(settings: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """The settings of a section by name, each described by the docstring below it.
 
-    It reads the source, so that only what shows descriptions takes that time (pydantic's own
+    It reads the source, so that only what shows descriptions takes that time (pydantic's
     `use_attribute_docstrings` takes a tenth of a second of every import). One whose source is not at hand has none.
     """
     texts: dict[str, str] = {}
@@ -160,7 +160,7 @@ def read_with_sections(
 def schema_with_sections(
     settings: type[BaseModel], schema: CoreSchema, handler: GetJsonSchemaHandler, sections: Sections
 ) -> dict[str, Any]:
-    """JSON schema of a class with these sections beside its own keys, and no other ones."""
+    """JSON schema of a class with these sections beside its keys, and no other ones."""
     made = handler.resolve_ref_schema(described_schema(settings, schema, handler))
     made["properties"] |= {
         name: described_schema(section, section.__pydantic_core_schema__, handler) for name, section in sections.items()
@@ -181,7 +181,7 @@ def _lines(error: ValidationError, *section: str) -> list[InitErrorDetails]:
     lines = []
     for item in error.errors(include_url=False):
         kind: str | PydanticCustomError = item["type"]
-        if kind not in _KNOWN:  # of pydantic's own validators, such as that of paths
+        if kind not in _KNOWN:  # of the validators of pydantic, such as that of paths
             kind = PydanticCustomError(cast("LiteralString", kind), cast("LiteralString", item["msg"]))
         place = (*section, *item["loc"])
         lines.append(InitErrorDetails(type=kind, loc=place, input=item["input"], ctx=item.get("ctx", {})))

@@ -181,7 +181,7 @@ def _note_anchors(event: yaml.Event, begun: list[tuple[str | None, int]], sizes:
 
 
 def _size_of(event: yaml.Event, sizes: dict[str, int], where: str) -> int:
-    """How many nodes an event adds; an alias all that it stands for, which within its own anchor would never end."""
+    """How many nodes an event adds; an alias all that it stands for, which within the same anchor would never end."""
     if not isinstance(event, yaml.AliasEvent):
         return int(isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent))
     size = sizes.get(str(event.anchor))

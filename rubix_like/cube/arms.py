@@ -49,7 +49,7 @@ class _Spectra(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Bins that the same arms see, each with the place of these bins among its own."""
+    """Bins that the same arms see, and for each arm the place of these bins among its bins."""
 
     bins: slice
     arms: tuple[tuple[int, slice], ...]

@@ -81,13 +81,13 @@ class Cube(AbstractCube, eqx.Module):
     | truth | (y, x, wave) or None | flux without noise and systematic errors, where `noise.keep_truth` is true; not |
     | | | kept in FITS files |
     | contributions | (y, x, wave) by name | what each systematic error adds to the truth, where |
-    | | | `systematics.keep_contributions` is true; not kept in the cube's own file |
+    | | | `systematics.keep_contributions` is true; not kept in the cube's file |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in FITS files |
     | counters | Counters or None | of the stars |
     | source_counters | SourceCounters by name | of the sources beside the stars |
-    | maps | Maps or None | what `products` asks for; kept in a file of its own |
-    | fibres | FibreSpectra or None | spectra that it was made of, if any; kept in HDF5, or in a file of their own |
+    | maps | Maps or None | what `products` asks for; kept in a separate file |
+    | fibres | FibreSpectra or None | spectra that it was made of, if any; kept in HDF5, or in a separate file |
     | noise_sources | MosaicNoise or None | of a mosaic: the noise of its pointings, for `covariance` |
     | correlations | SpaxelCorrelations or None | of a cube of fibres that was read: those that its file keeps |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |

@@ -57,7 +57,7 @@ class Part:
 class Block:
     """Some rows and bins (numbered as the cube's) of a part.
 
-    Values, (row, x, bin) in their own dtype, are brought to the host when they are asked for.
+    Values, (row, x, bin) in their dtype, are brought to the host when they are asked for.
     """
 
     rows: slice
@@ -429,7 +429,7 @@ def spaxel_of(cube: Cube | ShardedCube, x: int, y: int, team: AbstractProcessGro
 def total_flux(cube: Cube | ShardedCube) -> float:
     """Flux of all good voxels of the parts in this process, sum of F_lambda d(lambda), in 1e-20 erg/s/cm2.
 
-    Each spaxel's sum has the cube's own precision, their sum 64 bits; several times as fast as `sums_of`.
+    Each spaxel's sum has the cube's precision, their sum 64 bits; several times as fast as `sums_of`.
     """
     parts, total = in_parts(cube), 0.0
     widths = np.diff(parts.bins.edges)

@@ -260,7 +260,7 @@ class LineAxes:
     """The lines that have maps, at the redshift of the galaxy.
 
     `has_continuum`: whether something shines beside lines; `has_photons`: whether photons that gas absorbs are counted;
-    `has_dust`: whether particles are seen through dust of their own.
+    `has_dust`: whether each particle has a separate A(V).
     """
 
     lines: tuple[LineLabel, ...]
@@ -274,7 +274,7 @@ class LineAxes:
         """The blocks of columns that maps are made of, and their widths.
 
         `moments`: of all lines the flux, then that times v, then that times v^2 and the width of its particles squared;
-        `intrinsic`: the flux before the particles' own dust.
+        `intrinsic`: the flux before the particles' dust.
         """
         n_line = len(self.lines)
         found = {"moments": 3 * n_line, "intrinsic": n_line * self.has_dust}

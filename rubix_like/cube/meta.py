@@ -110,7 +110,7 @@ class Counters(eqx.Module):
     """How many stars, and how much birth mass (Msun), a run could not treat in full (scalar arrays).
 
     `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
-    limit. `n_clamped_a_v`: behind more dust of their own than colours are computed for. `n_beyond_velocity`: beyond the
+    limit. `n_clamped_a_v`: behind more particle dust than colours are computed for. `n_beyond_velocity`: beyond the
     planned velocity range. `n_overflow`: fast stars that method `basis` had no room for. `n_not_finite`: with a value
     that is not finite, or that cannot be: negative mass, log10(age / yr) above 10.3, metallicity above 1.
     """

@@ -79,11 +79,11 @@ class BasisPainter(AbstractPainter):
     H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is the
     amount of template k at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra at
     each node through the detector: a matrix for spectra (`velocity_nodes.project`), profiles for lines (`LineMap`).
-    Particles are summed to A, or, where that is cheaper, to H (`histogram`). Behind dust of the particles' own the
+    Particles are summed to A, or, where that is cheaper, to H (`histogram`). Behind the particles' dust the
     coefficients are those of the templates without it, and `colours` brings them to the basis (`dusty_histogram`).
 
     `by_rows`: where devices finish parts of the bins and H has more columns than such a part, each device keeps the
-    rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
+    rows of its spaxels of the sum, projects them onto all bins, and trades them for its bins of all spaxels.
     `by_terms`: a PSF that follows wavelength acts on the coefficients, of all spaxels, on any number of devices;
     `psf_error` is the error of that, or without `by_terms` the one for which it was refused.
     `keeps_all`: on one device the coefficients are kept for the PSF to act on, although a spectrum takes less room.
@@ -143,7 +143,7 @@ class BasisPainter(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """Columns that the coefficient map keeps; none where each device has projected its own."""
+        """Columns that the coefficient map keeps; none where each device has projected its columns."""
         return 0 if self._projects_early else self.coefficient_map.n_coefficient
 
     def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
@@ -356,7 +356,7 @@ def paint_together(
 ) -> list[tuple[BasisPartial, SourceCounters]]:
     """The partials and counters of several painters from one pass over the same particles.
 
-    They have the same axes, nodes and kernel (`may_paint_together`), and bases and detectors of their own.
+    They have the same axes, nodes and kernel (`may_paint_together`), and separate bases and detectors.
     """
     every, *others = painters
     if others:

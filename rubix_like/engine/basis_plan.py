@@ -131,7 +131,7 @@ def _reduced_map(
     matrix_map: MatrixMap, templates: Float[ndarray, "template rank"], setup: Setup, work: Work
 ) -> tuple[MatrixMap | None, float]:
     """The map by fewer coefficients, of a field that is large, and the error that it adds; None with a PSF that follows
-    wavelength, which has terms of its own, and where so many are needed that it would not be cheaper."""
+    wavelength, which has separate terms, and where so many are needed that it would not be cheaper."""
     rates, number = rates_here(), matrix_map.n_coefficient
     seconds = rates.seeing_seconds(work, number)
     if not rates.may_reduce(work, number):

@@ -11,7 +11,7 @@ _PRODUCTS_OF_OWN = 2.4
 
 
 class BasisSize(NamedTuple):
-    """Basis spectra, and km/s between velocity nodes; behind dust of the particles' own also coefficients of the
+    """Basis spectra, and km/s between velocity nodes; behind the particles' dust also coefficients of the
     templates without it, and functions of A(V) (0: no dust)."""
 
     rank: int
@@ -94,7 +94,7 @@ class Rates(NamedTuple):
     rest_value: float
     """Per particle and wavelength of the templates, in `direct`."""
     dimmed_value: float
-    """Beside `rest_value`, behind dust of the particles' own."""
+    """Beside `rest_value`, behind the particles' dust."""
     matrix_value: float
     """Per velocity node, basis spectrum and fine bin, in the making of the projection matrix."""
     voxel: float

@@ -144,7 +144,7 @@ class DirectPainter(AbstractDirectPainter):
 
     @property
     def sums(self) -> tuple[Sum, ...]:
-        """Light bin by bin; the moments are those of the part's own bins."""
+        """Light bin by bin; the moments are those of the part's bins."""
         return Sum.BINS, Sum.EVERYTHING
 
     def contribution(self, view: View, n_spaxel: int) -> DirectContribution:
@@ -251,7 +251,7 @@ def merge_rows(index: Int[Array, " corner"], n_spaxel: int) -> tuple[Int[Array, 
 
 class OutlierLight(eqx.Module):
     """Flux density in bins and moments of outliers, sums over particles: of each spaxel, or in rows, one for each
-    spaxel that has light of some, each device's own ones apart.
+    spaxel that has light of some, those of each device apart.
 
     `where`: how many outliers each spaxel has light of; of rows the number of their spaxel from 1 on, 0 where a row is
     not used.

@@ -164,7 +164,7 @@ def coefficients_and_slopes(
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
     """`coefficient_histogram` with the derivatives of `_template_slopes`: for gradients with respect to many particles.
 
-    Its own backward pass goes through all coefficients of each particle again, at each of its nodes.
+    The backward pass of that one goes through all coefficients of each particle again, at each of its nodes.
     """
 
     def held(chunk: Any) -> tuple[View, SourceCounters]:

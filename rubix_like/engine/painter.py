@@ -170,7 +170,7 @@ def corners_of(
 
 Look = Callable[..., tuple[View, SourceCounters]]
 """Function from a chunk of a source's particles to the painter's view of them and their counters. A second argument is
-the `SpaxelGrid` that the view is on, where that is not the run's own."""
+the `SpaxelGrid` that the view is on, where that is not the run's."""
 
 
 class Sum(Enum):
@@ -179,9 +179,9 @@ class Sum(Enum):
     PARTICLES = "particles"
     """Sums over particles: added up along "data"; equal along "wave"."""
     BINS = "bins"
-    """(spaxel, wave), also sums over particles: added up along "data", where each device may keep its own bins."""
+    """(spaxel, wave), also sums over particles: added up along "data", where each device may keep its bins."""
     ROWS = "rows"
-    """(spaxel, k), also sums over particles: added up along "data", where each device keeps its own spaxels."""
+    """(spaxel, k), also sums over particles: added up along "data", where each device keeps its spaxels."""
     EVERYTHING = "everything"
     """Sums over particles and bins: added up along "data" and "wave"."""
 
@@ -232,7 +232,7 @@ class AbstractPainter(eqx.Module):
 
 
 class AbstractInnerPainter(AbstractPainter):
-    """A painter that leaves the light to an `inner` one, whose partials and sizes are its own."""
+    """A painter that leaves the light to an `inner` one, whose partials and sizes it has."""
 
     inner: eqx.AbstractVar[AbstractPainter]
 

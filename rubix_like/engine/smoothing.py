@@ -1,4 +1,4 @@
-"""Stars that are wider than a point: width classes, each painted on a layer of its own and convolved once.
+"""Stars that are wider than a point: width classes, each painted on a separate layer and convolved once.
 
 Wide classes are painted on coarser cells, so that they take little room and time however wide they are.
 
@@ -35,7 +35,7 @@ _RATIO = np.sqrt(2.0)
 _WIDEST_OF_FIELD = 1 / 8
 
 _LEAST_STEPS = np.sqrt(2.0)
-"""Width of a class in cells of its own layer, at least: a Gaussian that is shared among its cells and convolved is one
+"""Width of a class in cells of its layer, at least: a Gaussian that is shared among its cells and convolved is one
 to 1 % of its peak, and even light stays even to 1e-14."""
 
 
@@ -76,7 +76,7 @@ class WidthClasses(eqx.Module):
 
     The split keeps the light and the variance: a star painted with the width s, between the classes a and b, has the
     share (s^2 - a^2) / (b^2 - a^2) in b; its image is then at most 12 % more peaked than a Gaussian of width s. It is
-    painted with its own variance and `deposit_variance`.
+    painted with its variance and `deposit_variance`.
 
     | field | shape | |
     |---|---|---|

@@ -75,7 +75,7 @@ def basis_size(templates: Templates, spread: LineSpread, tolerance: float) -> Ba
     """The estimated size of the basis for templates on a detector; from the disk cache where it was estimated before.
 
     Rank and number of nodes are within a quarter of those of the basis itself (`tests/benchmarks/methods.py` prints
-    both for three libraries); behind dust of the particles' own, the rank is known to about a third.
+    both for three libraries); behind the particles' dust, the rank is known to about a third.
     """
     fine_edges, response = plan_response(spread.bins, spread)
     edges = fine_edges / (1.0 + spread.redshift)

@@ -160,7 +160,7 @@ def deposit_weights(
 class SeenByWavelength(NamedTuple):
     """The map to seen spaxels where it depends on wavelength: w_0(lambda) A_0 + w_1(lambda) A_1 + ..., A linear.
 
-    `terms` takes images in groups of the sizes given, one group for each term, each through the term's own map;
+    `terms` takes images in groups of the sizes given, one group for each term, each through the term's map;
     `shares` holds the w of the bins that the device finishes; `bins` takes one image for each of these bins and is
     exact, where the sum of terms has the error of `instrument.psf_terms`.
     """

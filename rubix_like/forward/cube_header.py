@@ -82,8 +82,8 @@ def describe_tables(setup: Setup) -> dict[str, str]:
     """`context`, the id of the package's version and of all data tables of a run, and `context_NAME`, that of each.
 
     An id is a hash of numbers, so it does not depend on where a table is stored, nor on what is done with it. `ssp`:
-    the library; `lines`, `agn_lines`: the tables of nebular lines; `templates_NAME`: those of a source that has its
-    own; `psf`, `lsf`, `detector`: the instrument's; `sky`; `dust`: the package with the curves; `filters`.
+    the library; `lines`, `agn_lines`: the tables of nebular lines; `templates_NAME`: those of a source that has
+    templates; `psf`, `lsf`, `detector`: the instrument's; `sky`; `dust`: the package with the curves; `filters`.
     """
     config = setup.config
     tables = {**_light_tables(setup), **_instrument_tables(config.instrument)}

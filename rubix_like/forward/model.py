@@ -516,7 +516,7 @@ def on_devices(
     check_vma: bool = True,
 ) -> Callable[..., Any]:
     """A function of the inputs of a pass and of arrays that lie as `specs` say, which every device of the mesh calls
-    with its own part of them."""
+    with its part of them."""
     mesh, whole = group.mesh, PartitionSpec()
     inputs = PassInputs._make((tuple(map(table_specs, tables, group.layouts)), whole, whole, whole))
     check_vma = check_vma and SAMPLE_AXIS not in mesh.axis_names
@@ -524,7 +524,7 @@ def on_devices(
 
 
 def observe_group(group: Group, inputs: PassInputs, galaxy: Galaxy) -> tuple[Observed, ...]:
-    """The whole way: every device paints its own particles, each pass is added up once, and each finishes its bins."""
+    """The whole way: every device paints its particles, each pass is added up once, and each finishes its bins."""
     share, specs = functools.partial(observe_share, group), LIGHT_PASS.specs(group)
     observe = on_devices(share, group, inputs.tables, (_SPLIT,), specs)
     return LIGHT_PASS.whole(group, observe(inputs, particles_by_pass(inputs.tables[0], galaxy)))
@@ -607,7 +607,7 @@ def in_slabs(inputs: PassInputs) -> PassInputs:
 
 
 def add_slab(pass_: ParticlePass, group: Group, form: SumsForm, sums: Sums, inputs: PassInputs, slab: Galaxy) -> Sums:
-    """The sums with those over one more slab: every device sums its own particles, without a collective."""
+    """The sums with those over one more slab: every device sums its particles, without a collective."""
 
     def sum_and_add(inputs: PassInputs, sums: Sums, particles: tuple[Any, ...]) -> Sums:
         more = jax.tree.leaves(pass_.sum(group, in_slabs(inputs), particles))

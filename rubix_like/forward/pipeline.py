@@ -239,7 +239,7 @@ class Pipeline(eqx.Module):
 
         `parameters`, `key`: as in a call; numbers by dotted name hold for all observations that have them, and after
         `observations.NAME.` for one alone, as those of an instrument, noise or systematic errors must be given where
-        there are several. Each cube has noise of its own. Differentiable.
+        there are several. Each cube has independent noise. Differentiable.
 
         Observations that see the particles alike are painted in one pass; the others, and pointings, follow each other,
         and nothing is compiled for a pointing.
@@ -293,8 +293,8 @@ class Pipeline(eqx.Module):
 
     @named_arguments
     def turned(self, config: RunConfig) -> "Pipeline":
-        """This pipeline for a configuration that differs from its own in `planned_alike` settings alone: with its
-        parameters, and its own header; nothing is planned or compiled anew."""
+        """This pipeline for a configuration that differs from the present in `planned_alike` settings alone: with its
+        parameters, and its header; nothing is planned or compiled anew."""
         self.check_alone()
         engine = config.engine.model_copy(update={"deposit": self.plan.deposit})
         config = config.model_copy(update={"engine": engine})
@@ -310,7 +310,7 @@ class Pipeline(eqx.Module):
     def observe_pointings(
         self, galaxy: Galaxy, parameters: Chosen = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Cube, ...]:
-        """One cube per pointing, each with noise of its own; `parameters` and `key` are those of the observation."""
+        """One cube per pointing, each with independent noise; `parameters` and `key` are those of the observation."""
         self.check_alone()
         if not self.pointings:
             raise ConfigError("observation.pointings: expected a list of pointings, got null; call the pipeline itself")
@@ -480,7 +480,7 @@ class Pipeline(eqx.Module):
         }
 
     def _without_padding(self, voxels: Voxels) -> Voxels:
-        """The detector's own bins: of parts that are not even, on the host, for no device may hold them all."""
+        """The bins without padding: of parts that are not even, on the host, for no device may hold them all."""
         n_wave, split = self.plan.n_wave, self.layout.split
         if self.layout.gathered or split.n_padded == n_wave:
             return voxels
@@ -550,7 +550,7 @@ def _unpickled(
 
 
 def separate_observations(config: RunConfig) -> dict[str, tuple[str, RunConfig]]:
-    """(name in `observations`, configuration) of each of several observations by its own name, arms apart; none for a
+    """(name in `observations`, configuration) of each of several observations by its name, arms apart; none for a
     run of one.
 
     Raises ConfigError for arms that are to be joined.

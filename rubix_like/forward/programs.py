@@ -70,7 +70,7 @@ class SlabPrograms:
     """The compiled functions of a pass over slabs.
 
     `start()`: sums at zero; `add(sums, inputs, slab)`: with one more slab, in the place of the sums before;
-    `rounded(sums)`: from 64 bits to the run's own precision; `finish(sums, inputs)`: the fields or the cubes.
+    `rounded(sums)`: from 64 bits to the run's precision; `finish(sums, inputs)`: the fields or the cubes.
     All but the last are called within `wide`.
     """
 

@@ -38,7 +38,7 @@ _BRIGHT = 100.0
 """Lsun per Msun at birth: populations of 1 Gyr and solar metals have 1.5 (bc03-miles) to 1.8 (popstar)."""
 
 _FAR = 0.01
-"""Redshift from which on a galaxy's own velocity changes its distance by less than half."""
+"""Redshift from which on a galaxy's peculiar velocity changes its distance by less than half."""
 
 _NEAR = 1e-3
 """How far beyond the ends of a table of the LSF, relative to the wavelength, bins may lie without a note: those of

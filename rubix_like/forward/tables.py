@@ -50,7 +50,7 @@ class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
-    that are painted, also beyond the field; the stages hold their own tables; `scene_names`, `cube_names`: theirs;
+    that are painted, also beyond the field; the stages hold their tables; `scene_names`, `cube_names`: theirs;
     `kernel`: adds up fields and products; `products`: what maps are made of (none: no maps).
     """
 
@@ -69,7 +69,7 @@ class Tables(eqx.Module):
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:
-        """The readers of particles in the painting pass: the sources, then the products that read their own."""
+        """The readers of particles in the painting pass: the sources, then the products that read particles."""
         products = [product for product in self.products if product.kind is not None]
         return (*self.paint, *products)  # pyright: ignore[reportReturnType]
 

@@ -1,4 +1,4 @@
-"""A galaxy's own axes: by the shape of its stars, or by their angular momentum, within a few half-mass radii."""
+"""A galaxy's axes: by the shape of its stars, or by their angular momentum, within a few half-mass radii."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A galaxy of one's own: an equinox module whose numbers are the free parameters of a fit."""
+"""A user model of a galaxy: an equinox module whose numbers are the free parameters of a fit."""
 
 import dataclasses
 import functools

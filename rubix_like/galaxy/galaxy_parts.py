@@ -150,7 +150,7 @@ class SlabCuts:
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:
     """The slabs on the mesh, each padded to the size class of `size` particles, or of the largest slab so far.
 
-    On a mesh of several processes each gives its own slabs, as many in all, and `size` is the same in all. Raises
+    On a mesh of several processes each gives its slabs, as many in all, and `size` is the same in all. Raises
     ValueError where slabs have different columns: they are parts of one galaxy.
     """
     n_process = process_count(mesh)
@@ -169,7 +169,7 @@ def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bo
         largest = max(size, *(len(kind.position) for kind in (slab.stars, slab.gas) if kind is not None))
         n_rows = max(n_rows, size_class(largest, mesh.shape[DATA_AXIS] // n_process))
         gas = None if slab.gas is None else pad_on_host(slab.gas, n_rows, dtype)
-        # assembled on the host, unlike by `shard`: no device holds more than its own particles
+        # assembled on the host, unlike by `shard`: no device holds more than its particles
         placed = place_rows(Galaxy(stars=pad_on_host(slab.stars, n_rows, dtype), gas=gas), mesh)
         del whole, slab, gas  # the next one is read while this one waits here
         yield placed

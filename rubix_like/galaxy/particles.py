@@ -227,7 +227,7 @@ def expect_galaxy(galaxy: Any, place: str = "galaxy") -> Galaxy:
 class GalaxyInfo(eqx.Module):
     """Facts on a galaxy beside its particles: plain values, never differentiated.
 
-    `redshift` is the snapshot's own (None when it has none), `universe_age` in yr at that redshift (upper limit of the
+    `redshift` is the snapshot's (None when it has none), `universe_age` in yr at that redshift (upper limit of the
     stars' ages; None: not checked). `initial_mass`, `ages`, `metallicities`, `velocities` and `smoothing_length` say
     where those of the stars come from: "file" or a few words. A reader leaves NaN in the stars' birth masses that are
     not in its file, to be filled in from the current masses by `load_galaxy`; `initial_mass` is "missing" until then.

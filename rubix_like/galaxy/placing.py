@@ -137,7 +137,7 @@ def _padded_share(share: Any, kind: Callable[..., Any], rows: int, team: Abstrac
 def place_rows(share: Galaxy, mesh: Mesh) -> Galaxy:
     """The whole galaxy along "data", of which each process gives a share of one size in host arrays.
 
-    A process's particles are put on its own devices, and nothing is sent.
+    A process's particles are put on its devices, and nothing is sent.
     """
     n_process = process_count(mesh)
 

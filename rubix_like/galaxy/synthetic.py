@@ -93,14 +93,17 @@ class BaseDraws(eqx.Module):
         make = _moved if self.kind == "sobol" else _redrawn
         parts = (self.disc, self.bulge, self.gas)
         disc, bulge, gas = (
-            None if own is None else make(own, jax.random.fold_in(key, number)) for number, own in enumerate(parts)
+            None if component is None else make(component, jax.random.fold_in(key, number))
+            for number, component in enumerate(parts)
         )
         return dataclasses.replace(self, disc=disc, bulge=bulge, gas=gas)
 
     def sets(self, count: int, seed: int) -> "BaseDraws":
         """`count` sets of as many stars and gas particles, with one more axis in front, from another seed: the sets
-        together are one of `count` times as many (parts of one Sobol sequence, not sequences of their own)."""
-        sizes = [0 if own is None else own.uniform.shape[0] for own in (self.disc, self.bulge, self.gas)]
+        together are one of `count` times as many (parts of one Sobol sequence, not separate sequences)."""
+        sizes = [
+            0 if component is None else component.uniform.shape[0] for component in (self.disc, self.bulge, self.gas)
+        ]
 
         def cut(leaf: ndarray) -> ndarray:
             return leaf.reshape(count, leaf.shape[0] // count, leaf.shape[1])
@@ -137,7 +140,7 @@ def _clipped(uniform: Float[Array, "particle k"]) -> Float[Array, "particle k"]:
 def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> BaseDraws:
     """Draw on the host; a fifth of the stars, rounded, samples the bulge.
 
-    `random`: numpy's default generator. `sobol`: for each component the first points of a Sobol sequence of its own,
+    `random`: numpy's default generator. `sobol`: for each component the first points of a separate Sobol sequence,
     scrambled by the seed (Owen 1995; Joe & Kuo 2008, SIAM J. Sci. Comput. 30, 2635): still uniform and unbiased, but
     spread evenly, so that sums over particles scatter less; normals are Phi^-1 of them.
     """
@@ -221,8 +224,8 @@ class SyntheticGalaxy(eqx.Module):
     359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal
     scatter; ages stay below `oldest_log_age`, Z in (0, 0.1].
 
-    Gas: a disc of the same form with a length, a height, a dispersion, a rotation (against the stars where V < 0) and
-    metallicities of its own; a rotation or metallicity of None has the value of the stars' disc. Cells have one mass
+    Gas: a disc of the same form with another length, height, dispersion, rotation (against the stars where V < 0) and
+    metallicities; a rotation or metallicity of None has the value of the stars' disc. Cells have one mass
     and one star formation rate. Their density is the disc's, M / (4 pi R_d^2 h) exp(-R / R_d) sech^2(z / h), and their
     smoothing length twice the radius of a sphere of their volume, as readers take it (`particles.CELL_RADII`).
 
@@ -424,8 +427,8 @@ def _rotation(draws: ComponentDraws, radius: Array, velocity: Array, turnover: A
     return jnp.stack([-speed * jnp.sin(azimuth), speed * jnp.cos(azimuth), jnp.zeros_like(radius)], axis=1)
 
 
-def _either(own: Array | None, others: Array) -> Array:
-    return others if own is None else own
+def _either(value: Array | None, others: Array) -> Array:
+    return others if value is None else value
 
 
 def _metallicity(log_metallicity: Array) -> Array:

@@ -199,7 +199,7 @@ def _set_key(parts: re.Match[str]) -> tuple[str, ...]:
 
 
 def _read_model(path: Path, metallicity: float) -> Model:
-    """One file, whose own metallicity must be `metallicity`; ValueError where it is damaged or of other content."""
+    """One file, whose metallicity must be `metallicity`; ValueError where it is damaged or of other content."""
     try:
         check_packed(path)
         content = path.read_bytes()

@@ -50,7 +50,7 @@ def is_dsps(path: Path) -> bool:
 
 
 def read_dsps(path: Path) -> SSPTable:
-    """The file's spectra per Angstrom; those of its emission lines that stand in a table of their own are left out.
+    """The file's spectra per Angstrom; those of its emission lines that stand in a separate table are left out.
 
     Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
     """

@@ -144,7 +144,7 @@ LINES_FILE = "nebular/ZAU_ND_mist.lines"
 """In the folder of FSPS: without dust, for MIST's stars."""
 
 LSUN = 3.839e33
-"""erg/s, FSPS' own value."""
+"""erg/s, the value of FSPS."""
 
 SOLAR_OXYGEN = 8.71
 """12 + log10(O/H) of the gas at Zsun, depletion onto dust (0.22 dex) taken off (Byler et al. 2017, table 1)."""
@@ -157,7 +157,7 @@ LONGEST = 1 << 26
 
 
 def find_fsps_lines(report: Callable[[str], None]) -> NebularTable:
-    """The table of the user's own FSPS, in the folder $SPS_HOME; ConfigError where there is none."""
+    """The table of the user's FSPS, in the folder $SPS_HOME; ConfigError where there is none."""
     home = os.environ.get("SPS_HOME")
     path = Path(home or "").expanduser() / LINES_FILE
     if not home or not path.is_file():

@@ -102,7 +102,7 @@ def emiles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
 
 
 def metal_fraction(metal: Float[ndarray, " metal"], isochrones: Isochrones) -> Float[ndarray, " metal"]:
-    """Metal mass fraction of [M/H]: the isochrones' own where it is one of theirs, else Z = Z_sun 10^[M/H]."""
+    """Metal mass fraction of [M/H]: that of the isochrones where it is one of theirs, else Z = Z_sun 10^[M/H]."""
     known, fractions = (np.array(values) for values in zip(*isochrones.fractions.items(), strict=True))
     distance = np.abs(known - metal[:, None])
     is_known = distance.min(axis=1) < 0.011

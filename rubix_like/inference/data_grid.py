@@ -195,7 +195,7 @@ def cells_of(aperture: SpectrumAperture) -> tuple[Footprint, Float[ndarray, "y x
 
 
 def frame_of(frame: Header, data: DataSet, first_bins: ObservedCube) -> Header:
-    """The axes, mask and header of a set's own data, from those of its model's cube."""
+    """The axes, mask and header of a set's data, from those of its model's cube."""
     observed = data.observed
     if data.kind == "image":
         nothing = np.zeros(1, np.int32)

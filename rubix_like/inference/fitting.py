@@ -227,7 +227,7 @@ def fit(
     a fit that was ended goes on when it is called again; `restart=True` starts anew (`resume=False` until version
     0.4). A file there of another configuration or program is replaced only with `overwrite`. Switch 64-bit numbers on
     in JAX.
-    Compiled programs are kept on disk, as those of the command are, unless JAX has a cache of its own.
+    Compiled programs are kept on disk, as those of the command are, unless JAX has a cache already.
     The steps are shown in a notebook and on a terminal; `quiet=True` shows nothing, `quiet=False` shows them also in
     the log of a job; a `progress` takes them in place of `quiet`.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
@@ -952,7 +952,7 @@ def _with_values(predicted: Predictive, free: Free, values: Float[ndarray, "chai
 
 
 def _on_predictions(predicted: Predictive, problem: Problem) -> list[Note]:
-    """Notes on sets of data whose points have no likelihoods of their own, and on stars that models cannot treat."""
+    """Notes on sets of data whose points have no separate likelihoods, and on stars that models cannot treat."""
     notes, points = [], problem.settings.sampling.log_likelihood
     without = [name for name, predictive in predicted.sets.items() if predictive.pointwise is None]
     if without and points is not None:

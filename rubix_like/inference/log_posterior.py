@@ -1,4 +1,4 @@
-"""The posterior of a fit as a function of a vector, for samplers and optimisers of one's own choice.
+"""The posterior of a fit as a function of a vector, for samplers and optimisers of the user's choice.
 
 It is what `fit` maximises and `sample` draws from, made in the same way.
 """

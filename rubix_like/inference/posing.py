@@ -112,7 +112,7 @@ _WIDENED = 2.0
 one."""
 
 _MOST, _CHANCE = 1e6, 1e-3
-"""Simulations with particles of their own among which a faster one than planned for has so small a chance. The plan is
+"""Simulations with separate particles among which a faster one than planned for has so small a chance. The plan is
 the same whatever their number, so that a set can be made longer."""
 
 _FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
@@ -130,7 +130,7 @@ def pose(
     at once.
 
     `check`: what the shape of the largest cube must pass before. `observation.offset` is that from the centre of the
-    first cube's field (of the first set's, where there is no cube); other sets have it by their own coordinates. Raises
+    first cube's field (of the first set's, where there is no cube); other sets have it by their coordinates. Raises
     ConfigError for settings and ValueError for data that cannot be used.
     """
     with progress.step("load", "reading the data"):
@@ -349,7 +349,7 @@ def _cut(request: Request, data: DataSet, *, moves: bool) -> _Prepared:
 
 def _with_run(prepared: _Prepared, first: ObservedCube | None, galaxy: Given | None) -> _Prepared:
     """The set with the run of its model on its grid, every setting of which is decided but for those that depend on
-    the particles; `first`: the grid from which its displacement is measured (None: its own)."""
+    the particles; `first`: the grid from which its displacement is measured (None: that of the set)."""
     data, nuisance, scale = prepared.data, prepared.data.settings.nuisance, None
     if nuisance.lsf_scale is not None:
         prior = read_prior(names_of(data.name, data.settings)["lsf_scale"], nuisance.lsf_scale, "")
@@ -663,7 +663,7 @@ def make_likelihood(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PosedModel:
-    """A problem without data, for simulations: the pipeline of all, on a mesh of which every device makes its own
+    """A problem without data, for simulations: the pipeline of all, on a mesh of which every device makes separate
     simulations, the model, and its free parameters."""
 
     pipeline: Pipeline

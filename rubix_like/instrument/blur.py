@@ -92,7 +92,7 @@ def blur_groups(
 def blur_each(
     images: Float[Array, "y x k"], psfs: Float[Array, "node side side"], shares: Float[Array, "k node"], cells: int = 1
 ) -> Float[Array, "inner_y inner_x k"]:
-    """Image k convolved with its own PSF, sum over nodes of shares[k] psfs, by FFT."""
+    """Image k convolved with its PSF, sum over nodes of shares[k] psfs, by FFT."""
     if cells > 1:
         parts = [blur_each(phase, psf, shares) for phase, psf in _by_phase(images, psfs, cells)]
         return sum(parts[1:], start=parts[0])

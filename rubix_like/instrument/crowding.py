@@ -23,7 +23,7 @@ _STARS = "stars"
 
 
 class Crowding(NamedTuple):
-    """How many stars lie in every resolution element of the field, seen along each of the galaxy's own three axes.
+    """How many stars lie in every resolution element of the field, seen along each of the galaxy's three axes.
 
     So it does not depend on how the galaxy is turned. Numbers of parts of a galaxy add up exactly.
     """

@@ -30,8 +30,8 @@ class LineSpread:
 
     FWHM_kernel^2 = FWHM_inst(lambda_o)^2 - [(1 + z) FWHM_template(lambda_r)]^2 - pixel term, never negative, and
     FWHM_effective^2 = FWHM_kernel^2 + [(1 + z) FWHM_template]^2 + pixel term (Angstrom). The pixel term,
-    step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels. Lines have no width of their
-    own: nothing is subtracted.
+    step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels. Lines have no intrinsic
+    width: nothing is subtracted.
     """
 
     bins: WavelengthBins
@@ -131,7 +131,7 @@ class SpreadGeometry(eqx.Module):
     """The bins that the light of each fine bin may go to: the geometry of `spread_matrix`.
 
     `borders[b, r, q]` is the edge below detector bin q of the 2 reach + 1 that fine bin (b, r) can reach, and the last
-    one's edge above, in fine bins from its own centre; `cell` and `bin_width` are in Angstrom of the medium.
+    one's edge above, in fine bins from its centre; `cell` and `bin_width` are in Angstrom of the medium.
     """
 
     borders: Float[Array | ndarray, "extended part border"]

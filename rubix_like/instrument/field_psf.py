@@ -26,7 +26,7 @@ class FieldPSF(eqx.Module):
 
     The weights are bilinear between the places, constant beyond, and sum to 1, so that no light is lost; they are those
     of the spaxel that the light comes from. P_k has the widths of `Parameters.instrument.psf` times `width`, and
-    1 + (beta - 1) `beta`; or it is an image of its own.
+    1 + (beta - 1) `beta`; or it is a separate image.
 
     | field | shape | |
     |---|---|---|

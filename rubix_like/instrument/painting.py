@@ -126,7 +126,7 @@ def seen_width(instrument: InstrumentSettings, painting: Painting, wavelength: f
     psf = instrument.psf
     if psf is None or not psf.is_profile:
         return None
-    widths = np.array([_fwhm_at(own, wavelength) for own in psf.every_place])
+    widths = np.array([_fwhm_at(place, wavelength) for place in psf.every_place])
     fwhm, range_ = float(widths[0]), None
     if psf.field is not None:
         rows, columns = (np.asarray(axis) for axis in psf.field_axes)

@@ -23,7 +23,7 @@ class Pointing:
     `offset` (East, North) in arcsec of the field's centre from `reference` (RA, Dec), in the tangent plane there, and
     `center` (RA, Dec) of the same. `field_angle` is the position angle of the field's +y axis from North at the
     reference, `turn` what it is more than `observation.field_angle`, and `field_angle_at_center` the angle from North
-    at the field's own centre, as in its world coordinates.
+    at the field's centre, as in its world coordinates.
     """
 
     number: int

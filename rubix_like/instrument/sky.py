@@ -49,7 +49,7 @@ class Sky:
     | wavelength | (sky,) | vacuum Angstrom |
     | emission | (sky,) | photons/s/m2/um/arcsec2 at the ground |
     | transmission | (sky,) | of the atmosphere, for light from outside it |
-    | fwhm | (sky,) | Angstrom: width of lines in the package's own tables; 0 in others, which may be any sharp |
+    | fwhm | (sky,) | Angstrom: width of lines in the package's tables; 0 in others, which may be any sharp |
     """
 
     name: str
@@ -118,7 +118,7 @@ def load_sky(names: str | Sequence[str]) -> Sky | None:
 def joined_sky(skies: Sequence[Sky]) -> Sky:
     """One sky of several: at each wavelength the first that covers it, so that it jumps where one of them ends.
 
-    A table without `transmission` has 1 in its own part. Raises ConfigError where there is a gap between them.
+    A table without `transmission` has 1 in its part. Raises ConfigError where there is a gap between them.
     """
     ends = np.array([sky.wavelength[[0, -1]] for sky in skies])
     beyond = np.nextafter(ends, [-np.inf, np.inf]).ravel()

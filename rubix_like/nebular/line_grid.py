@@ -82,7 +82,7 @@ def fixed(table: NebularTable, **values: float) -> NebularTable:
 
 
 def refined(table: NebularTable, steps: Mapping[str, float] = STEPS) -> NebularTable:
-    """The table on axes of equal steps, none longer than `steps` says, from its own first node to its last.
+    """The table on axes of equal steps, none longer than `steps` says, from its first node to its last.
 
     Between its nodes the logarithm of every value is a modified Akima spline along one axis after the other (Akima
     1970, J. ACM 17, 589; weights of "makima"), which does not overshoot where a line fades.

@@ -29,7 +29,7 @@ def deposit(
 def shares(
     coordinate: Float[Array, " particle"], n_node: int
 ) -> tuple[Int[Array, " particle"], tuple[Float[Array, " particle"], ...]]:
-    """First of the four nodes, and the weights of each node as an array of its own, as `deposit` gives them."""
+    """First of the four nodes, and the weights of each node as a separate array, as `deposit` gives them."""
     limited = jnp.clip(coordinate, 1.0, n_node - 2.0)
     first = jnp.clip(jnp.floor(limited).astype(jnp.int32), 1, n_node - 3)
     t = limited - first.astype(limited.dtype)

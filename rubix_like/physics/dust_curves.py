@@ -26,7 +26,7 @@ class DustCurve:
     """A published curve A(lambda) / A(V) and where it holds.
 
     `relative(wavelength, r_v)` takes vacuum Angstrom; `wavelength_range` in Angstrom; `r_v_range` of A(V) / E(B-V).
-    A curve with a slope has its own, and `sloped(wavelength, r_v, slope)`.
+    A curve with a slope has a default one, and `sloped(wavelength, r_v, slope)`.
     """
 
     relative: Callable[[Float[ndarray, " wave"], float], Float[ndarray, " wave"]]
@@ -75,7 +75,7 @@ class DustCurve:
     ) -> Float[ndarray, " wave"]:
         """A(lambda) / A(V) at vacuum wavelengths (Angstrom); raises ConfigError where the curve says nothing.
 
-        `slope`: another than the curve's own.
+        `slope`: another than that of the curve.
         """
         low, high = self.wavelength_range
         first, last = float(np.min(wavelength)), float(np.max(wavelength))
@@ -262,7 +262,7 @@ _SLACK = 0.1
 
 
 def find_curve(name: str) -> DustCurve:
-    """The curve called `name`; one from outside is tried at its own R(V), and judged wherever it is evaluated.
+    """The curve called `name`; one from outside is tried at its R(V), and judged wherever it is evaluated.
 
     Raises ConfigError, which names it, for a curve that returns anything but a finite number for each wavelength, that
     is below 0, or that is not relative to A(V).

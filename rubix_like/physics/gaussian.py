@@ -11,7 +11,7 @@ ENCLOSED_SIGMAS: float = 3.72
 """Radius in sigmas that encloses 99.9 % of a circular Gaussian: sqrt(-2 ln 0.001)."""
 
 _LEAST_VARIANCE = 0.25
-"""Variance (cells^2) from which on light in a cell has an equivalent Gaussian of its own."""
+"""Variance (cells^2) from which on light in a cell has an equivalent Gaussian."""
 
 _STEPS = 8
 _ALIASES = (1, 2, 3)
@@ -24,7 +24,7 @@ def split_variance(variance: Any, namespace: Any) -> tuple[Any, Any]:
     of s^2 + 1/12 less what the cells do not resolve, by Poisson's sum
     sum_j (-1)^j q^(j^2) (1/j^2 + 4 pi^2 s^2) / pi^2, q = exp(-2 pi^2 s^2), j = 1, 2 ...
     Wanted is `variance` (cells^2): this is solved for s^2 from 1/4 on, where a third of the light or less is still in
-    its own cell or the next. Below, almost all that is spread goes to the next cell, whatever the profile: a share
+    its cell or the next. Below, almost all that is spread goes to the next cell, whatever the profile: a share
     p = 4 variance is spread with the variance 1/4 and the rest stays, the identity in the limit.
     """
     wanted = namespace.maximum(variance, _LEAST_VARIANCE)

@@ -46,7 +46,7 @@ def philox(counter: UInt64[ndarray, "particle 4"], key: int) -> UInt64[ndarray, 
 
 
 def numbered_normal(key: PRNGKeyArray, number: Integer[Array, "*any"], dtype: jnp.dtype) -> Float[Array, "*any"]:
-    """Independent standard normal numbers; each depends only on the key and its own number (below 2^32).
+    """Independent standard normal numbers; each depends only on the key and its number (below 2^32).
 
     x = sqrt(2) erfinv(u), u uniform in (-1, 1) on the 2^23 (float32) or 2^52 (float64) points (2 k + 1) / 2^n - 1, with
     k from the bits that `jax.random.fold_in` makes of the number. So |x| is below 5.3 or 8.2.
@@ -63,7 +63,7 @@ def _folded(key: PRNGKeyArray, number: Integer[Array, "*any"]) -> tuple[UInt32[A
     """The two words that `jax.random.fold_in` makes of a key of Threefry and of each number.
 
     Threefry-2x32-20 (Salmon et al. 2011, SC '11, doi 10.1145/2063384.2063405), written out: as one loop over the
-    numbers it takes an eighth of the time of JAX's own, which passes through memory after every four rounds. Of a key
+    numbers it takes an eighth of the time of JAX's, which passes through memory after every four rounds. Of a key
     of another generator two words are drawn.
     """
     words = jax.random.key_data(key)

@@ -1,4 +1,4 @@
-"""Proper rotations: from the array's axes to the galaxy's own, from those to the sky, and from the sky to a field."""
+"""Proper rotations: from the array's axes to the galaxy's, from those to the sky, and from the sky to a field."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -33,7 +33,7 @@ A_V: str = "a_v"
 """The coordinate of templates that are seen through dust: attenuation in V, mag."""
 
 A_V_BIRTH: str = "a_v_birth"
-"""The coordinate of the birth clouds' attenuation, where their dust has a curve of its own."""
+"""The coordinate of the birth clouds' attenuation, where their dust has a separate curve."""
 
 
 class Corners(eqx.Module):
@@ -48,7 +48,7 @@ class TemplateAxes(eqx.Module):
 
     For stars: "metallicity" (log10 of the metal mass fraction) and "age" (log10 yr). Templates that are seen through
     dust have one more coordinate, the attenuation `A_V`, without nodes: `largest_a_v` (mag) is the last one whose
-    colour is computed; None where there is no such dust. Where birth clouds have a curve of their own
+    colour is computed; None where there is no such dust. Where birth clouds have a separate curve
     (`has_birth_clouds`), theirs is another coordinate, `A_V_BIRTH`.
 
     Of a mixture (`is_mixture`) there are no nodes: a particle shines as all templates, which have the names, and its
@@ -245,7 +245,7 @@ _Any = TypeVar("_Any", Templates, LineTemplates)
 @named_arguments
 def behind_dust(templates: _Any, curve: Curve, largest: float, birth_clouds: Curve | None = None) -> _Any:
     """The templates, each particle's seen through dust of its own A(V): their last coordinate is `A_V`, or, where
-    `birth_clouds` have a curve of their own, `A_V_BIRTH` after it.
+    `birth_clouds` have a separate curve, `A_V_BIRTH` after it.
 
     Colours are computed up to A(V) = `largest` mag of either; beyond, light gets fainter and no redder.
     """

@@ -142,7 +142,7 @@ def light(view: FitView, values: Float[ndarray, "y x wave"]) -> Float[ndarray, "
 
 
 def light_residual(view: FitView) -> Float[ndarray, "y x"]:
-    """Light of the data minus that of the model, in units of its own sigma."""
+    """Light of the data minus that of the model, in units of its sigma."""
     width = np.diff(view.bins.edges)
     sigma = np.where(view.used, 1 / np.where(view.used, view.inverse_sigma, 1), 0)
     return _ratio(light(view, view.flux) - light(view, view.model), np.sqrt(np.sum((sigma * width) ** 2, axis=2)))
@@ -358,7 +358,7 @@ WIDTH: float = 3.5
 
 
 def paired(sigma: Float[ndarray, " parameter"]) -> Int[ndarray, " pair"]:
-    """The parameters that are drawn pair by pair: those that the data say most of, in their own order.
+    """The parameters that are drawn pair by pair: those that the data say most of, in the order of the parameters.
 
     `sigma`: of their latents.
     """

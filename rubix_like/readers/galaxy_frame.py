@@ -1,4 +1,4 @@
-"""The galaxy's own frame: centre and bulk velocity, subtracted in float64 before anything is rounded."""
+"""The galaxy's frame: centre and bulk velocity, subtracted in float64 before anything is rounded."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields

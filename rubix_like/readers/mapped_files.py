@@ -67,7 +67,7 @@ def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
 def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) -> None:
     """Raise ConfigError where a named simulation cannot be that of the file, saying which one fits.
 
-    A field map of the user's own file is not held against the known ones.
+    A field map from a user file is not held against the known ones.
     """
     if kind not in field_map.container:
         kinds = " or ".join(field_map.container)

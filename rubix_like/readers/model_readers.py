@@ -74,7 +74,7 @@ class Sharpness(NamedTuple):
 
     @staticmethod
     def of(run: RunConfig) -> "Sharpness":
-        """Of the PSF with the spaxel's box, and of the line spread with the bin's box and the lines' own widths."""
+        """Of the PSF with the spaxel's box, and of the line spread with the bin's box and the lines' widths."""
         instrument, observation = run.instrument, run.observation
         distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
         scale = arcsec_per_kpc(distance, observation.redshift)
@@ -93,7 +93,7 @@ class Sharpness(NamedTuple):
 
 
 def build_components(reader: ComponentsReader, run: RunConfig | None) -> SmoothGalaxy:
-    """The components' parameters as array leaves; without a run lines have no width of their own."""
+    """The components' parameters as array leaves; without a run lines have no intrinsic width."""
     width = 0.0 if run is None else least_line_width(run.instrument)
     return SmoothGalaxy(
         tuple(_component(settings, width) for settings in reader.components),

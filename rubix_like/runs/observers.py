@@ -64,7 +64,7 @@ class AbstractProgram(ABC):
 
     @abstractmethod
     def painting(self, pointing: int, progress: Progress) -> str:
-        """Do what has steps of its own before `observed`; words for the step of `observed`, empty where it finishes the
+        """Do what has separate steps before `observed`; words for the step of `observed`, empty where it finishes the
         cubes."""
 
     @abstractmethod
@@ -187,7 +187,7 @@ class SlabProgram(AbstractProgram):
     """The programs of particles that are read slab by slab, once for every `n_pass` pointings, and once more before
     that for fields.
 
-    Each process reads its own share in as many slabs; their sums are added up once, after the last slab. `programs` are
+    Each process reads its share in as many slabs; their sums are added up once, after the last slab. `programs` are
     those of each pass; `summed`: what the cubes of a pointing are made of, by pointing.
     """
 

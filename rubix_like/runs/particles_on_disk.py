@@ -54,7 +54,7 @@ class HeldGalaxy:
     team: AbstractProcessGroup
 
     def placed(self, pipeline: Pipeline) -> "HeldGalaxy":
-        """The particles on the pipeline's devices; of a team, each process's on its own."""
+        """The particles on the pipeline's devices; of a team, those of each process on its devices."""
         if self.team.size == 1:
             return replace(self, galaxy=pipeline.arguments(self.galaxy)[2])
         share = jax.tree.map(lambda leaf: np.asarray(leaf, pipeline.plan.dtype), self.galaxy)
@@ -206,7 +206,7 @@ def plan_share(
 ) -> tuple[Galaxy, GalaxyInfo, Pipeline]:
     """The galaxy of all processes on the mesh, of which this one read its share, and the pipeline planned for it.
 
-    For work of one's own, such as gradients: all particles are in memory, whatever `engine.slab` says.
+    For user code, such as gradients: all particles are in memory, whatever `engine.slab` says.
     """
     check_one_observation(config, "plan_share")
     check_together(config, team)

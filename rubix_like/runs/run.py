@@ -141,10 +141,10 @@ def run(
     everywhere.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. Of several `observations`, or of arms that are not joined, it is
+    cube is written beside it, as cube_NAME.fits. Of several `observations`, or of arms that are not joined, it is
     the last one's; each is written as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
     reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
-    own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
+    parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
     output path cannot be used.
     """
     read = tuple(given_files({"configuration": config}))
@@ -525,7 +525,7 @@ def _write_together(cube: Cube | ShardedCube, file: OutputFile, progress: Progre
 
 
 def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team: AbstractProcessGroup) -> None:
-    """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
+    """Write a cube and what goes beside it; of a team, every process its parts and process 0 the maps."""
     beside = "" if file.maps is None or cube.maps is None else f" and {file.maps}"
     with progress.step("write", f"writing {file.path}{beside}"):
         write_cube(cube, file.path, file.layout, team, file.packing, overwrite=True)

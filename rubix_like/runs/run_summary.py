@@ -262,7 +262,7 @@ def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
 
 
 def opening_lines(path: Path, layout: str) -> list[str]:
-    """Lines on what opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
+    """Lines on what opens the file: this package's commands read the layout 'default', ds9 and mpdaf only FITS."""
     name = str(path)
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]

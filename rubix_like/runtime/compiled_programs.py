@@ -40,7 +40,7 @@ def programs_kept() -> Iterator[None]:
     """Inside, JAX keeps what it compiles, as the commands do; afterwards its settings are as before. First there is
     made room for more programs in this process.
 
-    Where JAX has a cache of its own (`jax_compilation_cache_dir`) or none is wanted (`jax_enable_compilation_cache`),
+    Where JAX has a cache already (`jax_compilation_cache_dir`) or none is wanted (`jax_enable_compilation_cache`),
     nothing is changed.
     """
     HELD.make_room()

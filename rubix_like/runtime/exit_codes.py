@@ -57,7 +57,7 @@ def ended_by(
 
 @contextmanager
 def explained_exhaustion() -> Iterator[None]:
-    """Turns numpy's and XLA's own ways to say that there was no memory left into a MemoryError with the remedy."""
+    """Turns the ways of numpy and XLA to say that there was no memory left into a MemoryError with the remedy."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:  # jax.errors.JaxRuntimeError is one

@@ -93,7 +93,7 @@ def process_bytes(need: MemoryNeed, making: int | None) -> int:
 def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:
     """Raise ConfigError where not even the bare cube fits into memory: to be called before anything is planned.
 
-    `n_processes`: each of so many holds its own part of the bins.
+    `n_processes`: each of so many holds its part of the bins.
     """
     needed = BYTES_PER_VOXEL * n_x * n_y * n_wave // n_processes
     where = f" in each of {n_processes} processes" if n_processes > 1 else ""

@@ -36,7 +36,7 @@ def import_optional(module: str, purpose: str, then: str = "") -> Any:
     """A module of an optional package; raises ConfigError, which says how to install the package, where it is missing.
 
     `purpose` begins the sentence of the error: what needs the package; `then` ends it: what else is needed. Warnings of
-    a package about its own future, at its import, are not shown.
+    a package about its future, at its import, are not shown.
     """
     package = module.partition(".")[0]
     with warnings.catch_warnings():

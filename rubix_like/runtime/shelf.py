@@ -244,7 +244,7 @@ class Shelf:
     def import_file(self, path: str | Path, name: str | None = None, *, overwrite: bool = True) -> Path:
         """Convert the file or folder `path`, whose layout is recognised, into the user's cache under `name`.
 
-        Without `name` the table's own name is taken. Returns the path of the new file. Raises ConfigError when the
+        Without `name` the table's name is taken. Returns the path of the new file. Raises ConfigError when the
         layout is not recognised, the name cannot be used, or (with `overwrite` False) another table has it,
         FileNotFoundError or ValueError for a bad file.
         """

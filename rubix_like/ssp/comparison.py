@@ -28,7 +28,7 @@ class Passband:
 
     @property
     def nodes(self) -> Float[ndarray, " node"]:
-        """Wavelengths in vacuum Angstrom (the tables' own, 1.4 Angstrom less in air, which is 1e-3 mag)."""
+        """Wavelengths in vacuum Angstrom (as in the tables, 1.4 Angstrom less in air, which is 1e-3 mag)."""
         return self.first + 100.0 * np.arange(len(self.responses.split()))
 
     @property
@@ -90,7 +90,7 @@ REFERENCE_WAVELENGTH = 5500.0
 
 @dataclass(frozen=True)
 class SolarPopulation:
-    """A library at the node of its metallicity axis that is nearest to its own solar metallicity."""
+    """A library at the node of its metallicity axis that is nearest to its solar metallicity."""
 
     library: SSPLibrary
     metallicity: float

@@ -88,7 +88,7 @@ _MANGADAP = re.compile(r"(M11_.+_imf_|MaStar-SSP-|MaStarHC_|MILESHC_|MILES_clust
 def import_library(path: str | Path, name: str | None = None, *, overwrite: bool = True) -> Path:
     """Convert the SSP file or folder `path`, whose layout is recognised, into the user's cache under `name`.
 
-    Without `name` the library's own name is taken. Returns the path of the new file. Raises ConfigError when the
+    Without `name` the library's name is taken. Returns the path of the new file. Raises ConfigError when the
     layout is not recognised, the name cannot be used, or (with `overwrite` False) another library has it,
     FileNotFoundError or ValueError for a bad file.
     """

@@ -41,7 +41,7 @@ class SSPLibrary(eqx.Module):
     | log_age | (age,) | log10(age / yr), increasing |
     | metallicity | (metal,) | metal mass fraction, increasing |
     | rest_wavelength | (rest,) | vacuum Angstrom, increasing |
-    | fwhm | (rest,) | vacuum Angstrom, the library's own spectral resolution |
+    | fwhm | (rest,) | vacuum Angstrom, the library's spectral resolution |
     | surviving_fraction | (metal, age) or None | mass in stars and remnants now over mass at birth |
 
     Quantities are converted to these units. Raises ValueError for shapes, orders and values that cannot be, of arrays

@@ -1,4 +1,4 @@
-"""The package's own SSP file: one compact HDF5 with every unit and convention stated in it.
+"""The package's SSP file: one compact HDF5 with every unit and convention stated in it.
 
 Attributes: format, format_version, name, medium ("air" or "vacuum"), flux_unit, age_unit, imf, solar_metallicity,
 citation, licence, source, sha256. Datasets: spectra (metal, age, rest) float32, gzip with shuffle; log_age (age,);

@@ -339,7 +339,7 @@ class ComponentsReader(AbstractSettings):
     def _check_names(cls, value: tuple[ComponentSettings, ...]) -> tuple[ComponentSettings, ...]:
         if not value:
             raise ValueError("expected at least one component, got none; docs/components.md has an example")
-        twice = [name for name, number in Counter(own.name for own in value).items() if number > 1]
+        twice = [name for name, number in Counter(component.name for component in value).items() if number > 1]
         if twice:
             raise ValueError(f"expected a name of its own for every component, got '{twice[0]}' twice; rename one")
         return value

@@ -1,4 +1,4 @@
-"""Settings of dust: a uniform screen, or the dust of the galaxy's own gas."""
+"""Settings of dust: a uniform screen, or the dust of the galaxy's gas."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -36,7 +36,7 @@ def _checked_by_curve(value: float | None, info: Any) -> float | None:
 
 
 def _above_birth_clouds(value: float, info: Any) -> float:
-    """A largest A(V) that is no less than that of birth clouds with a curve of their own."""
+    """A largest A(V) that is no less than that of birth clouds with a separate curve."""
     has_curve = info.data.get("birth_curve") is not None or info.data.get("birth_slope") is not None
     if has_curve and value < info.data.get("a_v_birth", 0.0):
         raise ValueError(f"expected at least a_v_birth ({info.data['a_v_birth']:g} mag), got {value:g} mag")
@@ -71,7 +71,7 @@ class DustSettings(AbstractSettings):
 
     @property
     def resolved_r_v(self) -> float:
-        """`r_v`; where it is null, the curve's own."""
+        """`r_v`; where it is null, that of the curve."""
         return _own_r_v(self.curve, self.r_v)
 
     @property
@@ -129,12 +129,12 @@ class ParticleDustSettings(AbstractSettings):
 
     @property
     def resolved_r_v(self) -> float:
-        """`r_v`; where it is null, the curve's own."""
+        """`r_v`; where it is null, that of the curve."""
         return _own_r_v(self.curve, self.r_v)
 
     @property
     def has_birth_clouds(self) -> bool:
-        """Whether birth clouds have a curve of their own."""
+        """Whether birth clouds have a separate curve."""
         return self.birth_curve is not None or self.birth_slope is not None
 
     @property
@@ -144,7 +144,7 @@ class ParticleDustSettings(AbstractSettings):
 
     @property
     def resolved_birth_r_v(self) -> float:
-        """R(V) of the birth clouds' curve: with a `birth_curve` its own."""
+        """R(V) of the birth clouds' curve: that of `birth_curve` where there is one."""
         return self.resolved_r_v if self.birth_curve is None else _own_r_v(self.birth_curve, None)
 
     @property

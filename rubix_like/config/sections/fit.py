@@ -109,7 +109,7 @@ class SamplingSettings(AbstractSettings):
 
     @property
     def section(self) -> Any:
-        """The settings of the method, from its own section."""
+        """The settings of the method, from the method's section."""
         return (self.model_extra or {})[self.section_name]
 
     @property

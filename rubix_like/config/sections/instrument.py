@@ -459,7 +459,7 @@ def _check_used(arms: Mapping[Any, Any], stray: Mapping[str, Any]) -> None:
 
 
 def _sets(arm: object, key: str, below: str | None) -> bool:
-    """Whether an arm has its own value of a key: that of the preset that it names, or one that it states."""
+    """Whether an arm has a separate value of a key: that of the preset that it names, or one that it states."""
     if isinstance(arm, str):
         return True
     if not isinstance(arm, Mapping):
@@ -469,7 +469,7 @@ def _sets(arm: object, key: str, below: str | None) -> bool:
 
 
 def _whole_arm(section: Mapping[str, Any], arm: object) -> Any:
-    """All keys of an arm: its own over those of the preset that it names, else of the instrument."""
+    """All keys of an arm: those it states over those of the preset that it names, else of the instrument."""
     arm = {"name": arm} if isinstance(arm, str) else arm
     if not isinstance(arm, Mapping):
         return arm
@@ -488,7 +488,7 @@ def _whole_arm(section: Mapping[str, Any], arm: object) -> Any:
 def with_edges(section: Mapping[str, Any]) -> dict[str, Any]:
     """An instrument's whole section with the edges of its bins where it gives their number per FWHM.
 
-    Raises ValueError where it has no line spread. A section that is wrong elsewhere is returned as it is: its own
+    Raises ValueError where it has no line spread. A section that is wrong elsewhere is returned as it is: its
     checks say what is wrong.
     """
     bins = section.get("wavelength")

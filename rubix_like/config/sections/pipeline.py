@@ -108,7 +108,7 @@ def load_pipeline(name: str) -> PipelineSettings:
 
 
 def stage_names(pipeline: object) -> tuple[str, ...]:
-    """The stages and sources of a pipeline of the user's own; none of a packaged one, or of one that is not valid."""
+    """The stages and sources of a user pipeline; none of a packaged one, or of one that is not valid."""
     if not isinstance(pipeline, str | Path) or str(pipeline) in resource_names("pipelines"):
         return ()
     try:

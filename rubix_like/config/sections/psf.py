@@ -207,7 +207,7 @@ class PSFSettings(AbstractSettings):
         if alien:
             raise ValueError(f"a PSF of kind {self.kind} has the keys {', '.join(known)}; got {', '.join(alien)}")
         missing = [key for key in (_NEEDED[self.kind], "beta") if key in known and getattr(self, key) is None]
-        if self.field is not None and not self.is_profile:  # every place may have its own
+        if self.field is not None and not self.is_profile:  # each place may have another
             missing = [key for key in missing if any(getattr(place, key) is None for place in self.field)]
         if missing:
             raise ValueError(f"a PSF of kind {self.kind} needs {' and '.join(missing)}, got none")

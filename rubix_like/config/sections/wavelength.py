@@ -115,7 +115,7 @@ class WavelengthSettings(AbstractSettings):
                 raise ValueError(f"expected null for the bins of a table, whose edges say their widths, got {value!r}")
             return None
         unit = STEP_UNITS.get(sampling)
-        return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is an error of its own
+        return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is a separate error
 
     @field_validator("step")
     @classmethod

@@ -359,7 +359,7 @@ class StoredCovariance(AbstractCovariance):
 
     def draw(self, seed: int, number: int = 1) -> Float[ndarray, "number y x"]:
         """Images of noise with this covariance, U L^(1/2) z with its eigenvectors U, eigenvalues L and normal z of
-        numpy's default generator: not those that the run's own covariance draws with the same seed.
+        numpy's default generator: not those that the run's covariance draws with the same seed.
 
         Raises ValueError for too many spaxels, or for correlations that no noise can have, where a file leaves out some
         (those of spaxels more than two apart in SAMI's layout).

@@ -83,7 +83,7 @@ def _bands_within(bins: WavelengthBins) -> dict[str, float]:
 
 
 def local_covariance(covariance: SpaxelCovariance, weight: Float[ndarray, "y x"]) -> Float[ndarray, "side side y x"]:
-    """Covariance of each spaxel with those at most `REACH` from it, relative to its own variance: 1 in the middle.
+    """Covariance of each spaxel with those at most `REACH` from it, relative to its variance: 1 in the middle.
 
     It is that of flux times `weight`, the sum of the recipe's weights (SAMI's extension WEIGHT), by which SAMI's cubes
     are multiplied before they are binned (its pipeline's general/covar.py and dr/binning.py). The first two axes are

@@ -51,7 +51,7 @@ def write_cube(
     An earlier cube of rubix_like is replaced; any other file only with `overwrite` (ConfigError).
 
     A cube in parts is never assembled: a few blocks of it are in memory at a time, of FITS with `packing` one whole
-    image. With a `team`, each of its processes calls this with its own parts, and all write into one file; they
+    image. With a `team`, each of its processes calls this with its parts, and all write into one file; they
     succeed, or fail, together.
     Raises ConfigError for an unknown layout or ending, for a cube that the layout cannot hold and a file that cannot be
     compressed so, OSError (disk full, no permission, no such folder) with the remedy, ValueError where the parts are

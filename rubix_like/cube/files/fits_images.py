@@ -66,7 +66,7 @@ def with_sums(header: bytes, data_sum: int) -> bytes:
 
 
 def encoded_sum(value: int) -> str:
-    """A sum as 16 letters and digits whose own sum it is, where they stand in a card."""
+    """A sum as 16 letters and digits that have the same sum, where they stand in a card."""
     letters = [0] * 16
     for number, byte in enumerate(value.to_bytes(4, "big")):
         four = [byte // 4 + ord("0")] * 4
@@ -226,7 +226,7 @@ def conforming(members: Sequence[Member]) -> None:
 
 
 def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
-    """Write a planned file to the new file `path`: each process of the team its own parts.
+    """Write a planned file to the new file `path`: each process of the team its parts.
 
     Process 0 makes the file with its full size first, so that a full disk is found at once. A file that ends in .gz is
     for a single process. Raises OSError, and ValueError where the parts are not the whole cube.

@@ -22,7 +22,7 @@ _MICRON = 1e-4
 
 def hsim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file: surface brightness at offsets in mas from the field's centre, of a turned field (card
-    FIELDPA) along its own axes; voxels that are not finite are 0."""
+    FIELDPA) along its axes; voxels that are not finite are 0."""
     cards_of_cube = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fwhm = 0.0 if cube.lsf_fwhm is None else float(np.median(np.asarray(cube.lsf_fwhm, dtype=np.float64)))
     cards = (
@@ -42,7 +42,7 @@ def hsim_members(cube: ShardedCube) -> list[Member]:
 
 def scopesim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file: surface brightness about the optical axis, columns to the East, of a turned field (card
-    FIELDPA) along its own axes; voxels that are not finite are 0."""
+    FIELDPA) along its axes; voxels that are not finite are 0."""
     brightness = _brightness_of(cube)
     cards = (
         *_run_cards(cube, "scopesim", "a scene for ScopeSim", BRIGHTNESS_UNIT),

@@ -156,7 +156,7 @@ class ObservedCube(AbstractCube):
 
     @named_arguments
     def crop(self, low: Any, high: Any) -> "ObservedCube":
-        """The bins whose centres lie from `low` to `high` (Angstrom in the cube's own medium, or with units).
+        """The bins whose centres lie from `low` to `high` (Angstrom in the cube's medium, or with units).
 
         Raises ValueError where the cube has none there, or none that can be used.
         """

@@ -1,4 +1,4 @@
-"""Observed cubes from files: our own, those of MUSE, MaNGA and other instruments, and FITS cubes of common form."""
+"""Observed cubes from files: ours, those of MUSE, MaNGA and other instruments, and FITS cubes of common form."""
 
 import math
 import re

@@ -99,7 +99,7 @@ def _pixel_mask(mask: ndarray) -> ndarray:
 
 
 def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[Bins, Bins]:
-    """Sigma (Angstrom) of the line spread after and before the bins' own width, from the FWHM in the cube.
+    """Sigma (Angstrom) of the line spread after and before the bins' width, from the FWHM in the cube.
 
     A bin of width w adds w^2 / 12 to the variance; `includes_pixel`: the FWHM has it already.
     """

@@ -143,7 +143,7 @@ def lines(source: Cube | ShardedCube | Maps) -> "Table":
     """The lines of a cube that was made with `products.lines`, or of its maps: their true values in the whole field.
 
     One row per line: `name`; `wavelength` (Angstrom, at rest in vacuum); `observed_wavelength` at the redshift of the
-    galaxy, in the cube's own medium; sums and means of the maps after the PSF over the spaxels of the aperture: `flux`
+    galaxy, in the cube's medium; sums and means of the maps after the PSF over the spaxels of the aperture: `flux`
     (1e-20 erg/s/cm2), `intrinsic_flux` before all dust, `equivalent_width` (Angstrom at rest, NaN where the
     light beside the line is not known), `velocity` and `velocity_dispersion` (km/s, relative to the redshift, without
     the instrument's line spread; NaN without light). Raises ConfigError where there are no maps of lines.

@@ -32,7 +32,7 @@ def to_specutils(cube: Cube) -> "Spectrum":
     """The cube as `specutils.Spectrum` with axes (wave, y, x), as `Spectrum.read` makes it of our FITS file.
 
     Flux with its unit, VarianceUncertainty (None without a noise model), mask (True where any bit is set), the WCS.
-    The spectral axis is in Angstrom (that of a file in m, into which astropy turns it) and in the cube's own medium,
+    The spectral axis is in Angstrom (that of a file in m, into which astropy turns it) and in the cube's medium,
     which is `spectrum.meta["medium"]`; the run is in `spectrum.meta["run"]`. Raises ConfigError if specutils is not
     installed, or astropy is too old to keep Angstrom.
     """

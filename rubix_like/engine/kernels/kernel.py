@@ -149,7 +149,7 @@ _BLOCK = 64
 
 
 class Pieces(eqx.Module):
-    """Particles in pieces of equal size, the wanted ones first, in their own order; zeros after them.
+    """Particles in pieces of equal size, the wanted ones first, in the given order; zeros after them.
 
     `filled`: which pieces hold any; None where all particles are one piece, as they were.
     """

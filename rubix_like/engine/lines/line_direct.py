@@ -212,7 +212,7 @@ class DirectLinePainter(AbstractDirectPainter):
         shift: Float[Array, "particle line"],
         sigma: Float[Array, "particle line"],
     ) -> Float[Array, "particle wave"]:
-        """Flux density in the own bins, one line of all particles after the other."""
+        """Flux density in the device's bins, one line of all particles after the other."""
         middle = self._middle(shift)
         first, n_wave = jnp.asarray(self.bin_number)[0], len(self.bin_number)
         particle = jnp.arange(len(flux), dtype=jnp.int32)[:, None]

@@ -49,7 +49,7 @@ class LineMap(AbstractCoefficientMap):
     Line l at node j is a Gaussian in wavelength about c with sigma^2 = `spread`^2 + `stretch`^2 (`thermal`^2 +
     `velocity_dispersion`^2); a bin holds the difference of the error functions at its borders over its width.
     As for spectra, a node holds the B-spline's coefficient (`prefilter`), not the value. Each line is projected
-    in a window of bins of its own, around all its nodes; bins of other devices are left out.
+    in a separate window of bins, around all its nodes; bins of other devices are left out.
 
     | field | shape | unit |
     |---|---|---|
@@ -149,7 +149,7 @@ class LineMap(AbstractCoefficientMap):
     def _added(
         self, by_line: Float[Array, "velocity line"], response: Float[Array, "line velocity window"]
     ) -> Float[Array, " wave"]:
-        """The sum of all lines in the own bins; margins as wide as a window take the light beyond them."""
+        """The sum of all lines in the device's bins; margins as wide as a window take the light beyond them."""
         n_window, first = response.shape[2], jnp.asarray(self.bin_number)[0]
         place = jnp.clip(jnp.asarray(self.start) - first + n_window, 0, self.n_wave + n_window)
 

@@ -1,6 +1,6 @@
-"""Dimming by layers of dust, each particle by its own A(V): exactly, and by a few functions of A(V) that stand for all.
+"""Dimming by layers of dust, each particle by its A(V): exactly, and by a few functions of A(V) that stand for all.
 
-There is one layer, or two with curves of their own: the dust in front of a particle, and its birth cloud.
+There is one layer, or two with separate curves: the dust in front of a particle, and its birth cloud.
 """
 
 from typing import NamedTuple
@@ -73,7 +73,7 @@ def spread_a_v(largest: float, n_layer: int, number: int) -> Float[ndarray, "a_v
 def factored_dust(relative: Float[ndarray, "layer wave"], largest: float, tolerance: float) -> FactoredDust:
     """The fewest functions of A(V), from 0 to `largest` of each layer, that stand for the dimming within the tolerance.
 
-    The dimming depends on the wavelength by `relative` alone, so that a few of its own values at chosen `relative`, the
+    The dimming depends on the wavelength by `relative` alone, so that a few of its values at chosen `relative`, the
     exponents (by a pivoted QR decomposition), give all others by linear combinations. The functions are rotated so that
     each adds less than the one before.
     """

@@ -121,7 +121,7 @@ class MatrixMap(AbstractCoefficientMap):
     def seen(
         self, kept: Float[Array, "spaxel kept"], spatial: Images, *, by_terms: bool
     ) -> Float[Array, "seen own_bin"]:
-        """One product with the matrix, of the columns of all terms after each is seen through its own image."""
+        """One product with the matrix, of the columns of all terms after each is seen through its image."""
         if spatial.by_wavelength is None or not by_terms or self.mixing is None:
             return projected(self.spectra(), kept, spatial, by_terms=by_terms)
         images = spatial.grid.images(kept)
@@ -129,7 +129,7 @@ class MatrixMap(AbstractCoefficientMap):
         return exact_product(spatial.by_wavelength.terms(every, self.sizes), self.matrix)
 
     def beside(self, rows: Float[Array, "few wave"]) -> "MatrixMap":
-        """The map of more columns, after its own, that stand for these rows; for a map of one term."""
+        """The map of more columns, after those it has, that stand for these rows; for a map of one term."""
         (size,) = self.sizes
         matrix = jnp.concatenate([jnp.asarray(self.matrix), rows])
         return dataclasses.replace(self, matrix=matrix, sizes=(size + len(rows),))

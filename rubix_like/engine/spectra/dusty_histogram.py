@@ -77,7 +77,7 @@ def dusty_histogram(
     coefficients: Float[Array, "template own"],
     colours: DustColours,
 ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-    """Coefficients of the basis, summed over particles that are each seen through their own dust, per spaxel and node.
+    """Coefficients of the basis, summed over particles that are each dimmed by their A(V), per spaxel and node.
 
     Sums over a tile have the precision of the particles, those over tiles 64 bits.
     """

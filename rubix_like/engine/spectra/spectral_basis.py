@@ -60,7 +60,7 @@ def find_basis(
     them (line spread and bins included), so that detail which it cannot resolve takes no vectors. The rank is the
     smallest (a multiple of 8) with an rms error <= tolerance and no flux below -tolerance, relative to each template's
     mean; at most as many as there are templates, which is exact. `seen` may hold several views side by side, of `n_bin`
-    bins each: every one has to be within the tolerance of its own mean.
+    bins each: every one has to be within the tolerance, relative to its mean.
     """
     views = (seen.shape[1],) if n_bin is None else n_bin
     mean = np.trapezoid(templates, rest_wavelength, axis=1) / (rest_wavelength[-1] - rest_wavelength[0])

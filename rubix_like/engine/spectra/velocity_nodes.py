@@ -72,7 +72,7 @@ class Window(NamedTuple):
     """The templates on the part of their wavelengths that the detector can see, and the maps to its bins (64-bit).
 
     `limit`: largest velocity (km/s) at which the detector still sees only the window, where they have it all.
-    `layers`: A / A(V) of the layers of the particles' own dust (None: no dust).
+    `layers`: A / A(V) of the layers of the particles' dust (None: no dust).
     """
 
     templates: Float[ndarray, "template rest"]

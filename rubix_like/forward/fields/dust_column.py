@@ -383,7 +383,7 @@ class DustColumns(eqx.Module):
         """Dust in Msun / pc^2 in front of positions in the field of view (arcsec, as `Scene` has them).
 
         It has gradients with respect to the positions, and to the mass, place and width of the gas. Beyond the painted
-        grid it is that of the grid's edge. Gas that shines sees half of its own dust in front of it.
+        grid it is that of the grid's edge. Gas that shines sees half of its dust in front of it.
         """
         return self.dust.at(position)
 

@@ -28,7 +28,7 @@ Parts = tuple[Int[Array, "particle part"], Float[Array, "particle part"]]
 class AbstractField(eqx.Module):
     """A sum over all particles of a kind, which stages, sources and maps may read.
 
-    Every device sums its own particles, chunk by chunk and in 64 bits, then one collective adds up the sums of all
+    Every device sums its particles, chunk by chunk and in 64 bits, then one collective adds up the sums of all
     fields. What `finish` makes of them is found under the field's name, in `Scene.fields` and `PaintedCube.fields`.
     `map` is the unit and the description of a map of the field, for a field that finishes as a `PaintedField`; None
     where there is no map.
@@ -57,7 +57,7 @@ class AbstractField(eqx.Module):
         return self
 
     def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
-        """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
+        """Particles that stand for those it reads in a galaxy without any; None where such a galaxy is refused."""
         return None
 
     @abstractmethod

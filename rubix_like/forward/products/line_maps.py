@@ -72,7 +72,7 @@ class SourceLines(eqx.Module):
     | flux_axes, continuum_axes | | of the two tables: axes of the same names in the same order |
     | attenuation | (layer, line) | A / A(V) of the dust that particles are seen through; None without dust |
     | source | static | number of the source in the pipeline |
-    | has_dust | static | whether particles of any source are seen through dust of their own |
+    | has_dust | static | whether each particle of some source has a separate A(V) |
     | is_photons | static | whether the amount is ionising photons that gas absorbs, in 1e49 per second |
     """
 

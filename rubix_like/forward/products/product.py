@@ -99,7 +99,7 @@ def sum_columns(
     particles: Any,
     histogram: tuple[str, int] = ("", 0),
 ) -> NamedColumns:
-    """Sums (spaxel, column) of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room
+    """Sums (spaxel, column) of the particles' columns, kept in 64 bits, as many spaxels at a time as there is room
     for.
 
     `contribute` makes of a chunk its spaxels with their shares, columns or blocks of them by name, and what it adds to

@@ -66,7 +66,7 @@ class MassNow(eqx.Module):
 _MOST_BINS = 20_000
 
 _DUST_ERROR = 1e-4
-"""Largest rms error of stars' own dust over the bands, relative to its mean."""
+"""Largest rms error of the stars' dust over the bands, relative to its mean."""
 
 
 class Sighting(eqx.Module):
@@ -130,7 +130,7 @@ class StarMaps(AbstractProduct):
     All `columns`, and one per velocity bin (1e-20 erg/s/cm2), share a pass, so that stars are seen once. The light of
     a star is that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than
     0.2 % of their wavelength, and is left out. `axes` are those of the SSP library; `screen` is A(lambda) / A(V) of the
-    run's screen at the bands' parts; stars that are seen through dust of their own shine sum_r f_r(A(V)) `dimmed`[r] of
+    run's screen at the bands' parts; stars that each have a separate A(V) shine sum_r f_r(A(V)) `dimmed`[r] of
     their light there, with the functions f_r of `dust`.
     """
 
@@ -213,7 +213,7 @@ class StarMaps(AbstractProduct):
         return found
 
     def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
-        """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn.
+        """Flux of each template in each band; behind the stars' dust, that of each of its functions' parts in turn.
 
         With `has_dust` that before all dust comes last.
         """
@@ -260,7 +260,7 @@ class StarMaps(AbstractProduct):
 
 
 def _own_dust(templates: Templates, wavelength: Float[ndarray, " part"], error: float) -> FactoredDust | None:
-    """The stars' own dust at vacuum wavelengths at rest, up to an rms error relative to its mean; None without any."""
+    """The stars' dust at vacuum wavelengths at rest, up to an rms error relative to its mean; None without any."""
     layers, largest = layers_of(templates), templates.axes.largest_a_v
     if layers is None or largest is None:
         return None
@@ -286,7 +286,7 @@ class StarAttenuation(AbstractProduct):
     | axes | | of the templates |
     | wavelength | (part,) | vacuum Angstrom at rest |
     | spectra | (template, part) | flux density per amount, 1e-20 erg/s/cm2/Angstrom |
-    | dust, parts | (factor, part) | the stars' own dust as in `FactoredDust`; None without any |
+    | dust, parts | (factor, part) | the stars' dust as in `FactoredDust`; None without any |
     | screen | (part,) | A(lambda) / A(V) of the run's screen; None without one |
     | in_front | | the dust in front of each star; None without any |
     """

@@ -304,7 +304,7 @@ class OxygenScale(eqx.Module):
         return metals + (self.solar - self.log_metallicity)
 
     def by_oxygen(self, gas: Gas) -> Float[Array, " particle"]:
-        """O/H by the gas' own oxygen and hydrogen where it has them, else by its metals."""
+        """O/H by the gas' oxygen and hydrogen where it has them, else by its metals."""
         if gas.oxygen_fraction is None:
             return self.by_metals(gas.required("metallicity", "O/H of gas without oxygen", "give it, or the oxygen"))
         hydrogen = HYDROGEN if gas.hydrogen_fraction is None else jnp.asarray(gas.hydrogen_fraction)
@@ -473,7 +473,7 @@ class NarrowLines(AbstractDimmedSource):
     """Gas that an active nucleus ionises; its amount is the photons that it absorbs, in 1e49 per second.
 
     The covering fraction of the nucleus' photons is shared among particles by the field `nucleus`: the gas within a
-    `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`; without a radius a point
+    `radius` (kpc) of the centre, with its velocity, and its O/H where `reads_oxygen`; without a radius a point
     in the centre, at rest in the galaxy, of which every star paints an equal part.
     """
 

@@ -37,7 +37,7 @@ class DustInFront(eqx.Module):
     """A(V) = `dust.opacity` x the column of dust in front of a particle + `dust.a_v_birth` x its share of young stars.
 
     `log_birth_age`: log10 of the age (yr) up to which stars are in their birth clouds (Charlot & Fall 2000, ApJ 539,
-    718; over the next 0.1 dex they leave them). `has_birth_clouds`: the second term is a layer of its own, by another
+    718; over the next 0.1 dex they leave them). `has_birth_clouds`: the second term is a separate layer, by another
     curve.
     """
 
@@ -104,7 +104,7 @@ class AbstractSource(eqx.Module):
 
     `kind` says which particles of the galaxy it reads, `plan` what they shine as and how they are painted, `scene` how
     much each of them shines and where between the templates it lies. Its `painter` sums their light into a partial,
-    which one psum adds up over devices. Each source of a pipeline has a plan, a painter and counters of its own. A
+    which one psum adds up over devices. Each source of a pipeline has a separate plan, painter and counters. A
     source that reads fields of the pipeline names them in `reads`, and takes them into account in `shine`, as it does
     its parameters (`section_type`, as in `AbstractSceneStage`).
     """
@@ -123,7 +123,7 @@ class AbstractSource(eqx.Module):
     @classmethod
     @abstractmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractSource":
-        """The source for one run; its painter is `build_painter(plan, setup)` or one of its own."""
+        """The source for one run; its painter is `build_painter(plan, setup)` or another one."""
 
     @abstractmethod
     def scene(self, particles: Any, alignment: Rotation | None, arcsec_per_kpc: Scale) -> Scene:
@@ -146,7 +146,7 @@ class AbstractSource(eqx.Module):
         return self.painter
 
     def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
-        """Dark particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
+        """Dark particles that stand for those it reads in a galaxy without any; None where such a galaxy is refused."""
         return None
 
 
@@ -180,7 +180,7 @@ class ReadsParticles(Protocol):
     words: ClassVar[ReaderWords]
 
     def absent(self, galaxy: Galaxy) -> Any:
-        """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
+        """Particles that stand for those it reads in a galaxy without any; None where such a galaxy is refused."""
         ...
 
 
@@ -206,7 +206,7 @@ CORE: float = 0.1
 
 
 def covered(gas: Gas, radius: Float[Array | ndarray, ""]) -> Float[Array, " particle"]:
-    """How much of a nucleus' sky the gas in each particle covers, in a unit of its own.
+    """How much of a nucleus' sky the gas in each particle covers, in an arbitrary unit.
 
     Clouds of one column density that absorb all ionising light that falls on them: m / (r^2 + (0.1 R)^2) within the
     radius R (kpc), none beyond, by the mass m (Msun) and the distance r (kpc) from the centre.

@@ -1,4 +1,4 @@
-"""Stages: pytrees of their own tables with one method, built once on the host from a `Setup`."""
+"""Stages: pytrees of their tables with one method, built once on the host from a `Setup`."""
 
 import itertools
 from abc import abstractmethod
@@ -68,7 +68,7 @@ class WavelengthSpatial(NamedTuple):
     """A linear map of images that depends on wavelength, and keeps wavelengths apart.
 
     `bins` takes the images of the bins that the device finishes, one for each. It is approximated by the sum over
-    `terms` of `shares` (bin, term) times each term's own map; `terms` takes groups of images, of the sizes given, one
+    `terms` of `shares` (bin, term) times each term's map; `terms` takes groups of images, of the sizes given, one
     for each. `middle` is for images of no one wavelength.
     """
 
@@ -101,7 +101,7 @@ class AbstractSceneStage(eqx.Module):
     A stage that reads fields of the pipeline names them in `reads` and finds them in `scene.fields`. It comes after all
     stages that read none: fields are summed over the scene as those leave it.
 
-    `section_type`: settings of the section of the stage's own name, which a stage from outside may bring; what is
+    `section_type`: settings of the section of the stage's name, which a stage from outside may bring; what is
     marked as a `Parameter` there reaches the call as `parameters.NAME`, the rest is `setup.config.section(NAME)`.
     """
 
@@ -156,7 +156,7 @@ class AbstractCubeStage(eqx.Module):
 
 
 class AbstractSpectraStage(AbstractCubeStage):
-    """A stage without a margin that is no linear map of images; its report is empty unless it has one of its own."""
+    """A stage without a margin that is no linear map of images; its report is empty unless it makes one."""
 
     margin: ClassVar[int] = 0  # pyright: ignore[reportIncompatibleVariableOverride]
 

@@ -45,7 +45,7 @@ class AbstractNoise(eqx.Module):
     def draw(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray) -> tuple[Spectra, Spectra]:
         """Noise to be added to the flux of a noiseless cube, and its true variance (unit of the flux, squared).
 
-        The cube and the model's own tables hold the bins of this device (`cube.split`). What is drawn for a voxel must
+        The cube and the model's tables hold the bins of this device (`cube.split`). What is drawn for a voxel must
         not depend on which device holds it: `normal_row` draws so.
         """
 
@@ -103,7 +103,7 @@ class TargetNoise(AbstractNoise):
         return jnp.nanmedian(split.gather(jnp.where(window, spectrum, jnp.full_like(spectrum, jnp.nan))))
 
     def _spectrum(self, cube: PaintedCube, parameters: Parameters) -> Spectrum:
-        """The own bins of the spectrum that the reference is taken of."""
+        """The device's bins of the spectrum that the reference is taken of."""
         if self.radius is None:
             return cube.flux[jnp.argmax(cube.split.add_up(cube.split.without_padding(cube.flux).sum(axis=1)))]
         ring = ring_weights(jnp.asarray(self.inside), cube.footprint, galaxy_center(parameters), self.radius)
@@ -113,7 +113,7 @@ class TargetNoise(AbstractNoise):
 def by_rows(
     draw: Callable[..., tuple[Row, Row]], cube: PaintedCube, key: PRNGKeyArray, *others: Float[Array, " y"]
 ) -> tuple[Spectra, Spectra]:
-    """Noise and variance row after row of spaxels, each with its own key: no more memory than the two results.
+    """Noise and variance row after row of spaxels, each with a separate key: no more memory than the two results.
 
     `draw` gets the flux of a row, its key, and its value in each of `others`.
     """
@@ -233,7 +233,7 @@ class ExposureNoise(AbstractNoise):
     | background | (wave,) | electrons of sky and dark current in a voxel |
     | read_variance | scalar | electrons squared in a voxel: count x pixels_per_voxel x read_noise^2 |
     | time | scalar | s of one exposure, for which gain and background hold; both grow with `noise.exposure.time` |
-    | exposure | (element,) | number from 0 of each fibre's exposure, where each has a time of its own; else None |
+    | exposure | (element,) | number from 0 of each fibre's exposure, where each has a separate time; else None |
 
     gain = dlambda lambda / (h c) x area x time x throughput x transmission of the atmosphere. The variance is the true
     one, of the expected electrons, not of the realised ones.

@@ -27,7 +27,7 @@ from rubix_like.runtime.mesh.bin_split import per_bin
 class Orient(AbstractSceneStage):
     """Rotates by `observation.inclination` and `.position_angle` (`geometry.sky_rotation`); not where null.
 
-    Emitters of smooth components are turned by angles of their own beside these, then moved on the sky and along the
+    Emitters of smooth components are turned by their angles beside these, then moved on the sky and along the
     line of sight.
     """
 

@@ -118,7 +118,7 @@ def shifted_light(
 def spread_light(
     light: Float[Array, "element longer"], variance: Float[Array, "element longer"]
 ) -> Float[Array, "element wave"]:
-    """Light as if its line spread had a variance larger (or smaller) by `variance` bins^2, small against its own.
+    """Light as if its line spread had a variance larger (or smaller) by `variance` bins^2, small against its variance.
 
     exp(D) light to second order in D = 1/2 d/dx variance d/dx, with slopes at edges from six bins. Of a Gaussian line
     with a sigma of 1, 1.2, 1.5 bins that becomes 3 % wider the largest error is 4, 2, 1 % of the largest change.
@@ -272,7 +272,7 @@ def sky_patterns(sky: Sky, setup: Setup) -> dict[str, Float[ndarray, " wave"]]:
     for an error of 1: `shift` by one bin towards longer wavelengths, relative changes of the width (`lsf`), of the
     emission `lines` and of the `continuum`.
 
-    The sky is spread by the instrument's line spread as far as that is wider than the table's own. With S the flux
+    The sky is spread by the instrument's line spread as far as that is wider than that of the table. With S the flux
     density per bin, a shift by a bin is S(lower edge) - S(upper edge), and a relative change e of the width adds
     e sigma^2 d^2S/dx^2, which is found from S and S spread by sigma / 4 more.
     """

@@ -49,7 +49,7 @@ class AbstractSystematic(AbstractSpectraStage):
     @classmethod
     @abstractmethod
     def of(cls, setup: Setup, settings: Any, record: ErrorRecord) -> "AbstractSystematic":
-        """The stage by its own settings."""
+        """The stage by its settings."""
 
 
 class AbstractAddedChange(AbstractSystematic):

@@ -258,7 +258,7 @@ class LineLight(eqx.Module):
     def rows(self) -> tuple[LineRow, ...]:
         """Its lines, in the order of `wavelengths`."""
         is_flux = self.flux is not None
-        return tuple(LineRow(own, self.wavelengths, self.doublets, is_flux) for own in self.wavelengths)
+        return tuple(LineRow(line, self.wavelengths, self.doublets, is_flux) for line in self.wavelengths)
 
     def shared(self, share: Float[Array | ndarray, " point"]) -> Float[Array, "point line"]:
         """How bright each point is in each line, for shares of the light that add up to 1."""

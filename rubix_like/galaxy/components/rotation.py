@@ -270,7 +270,7 @@ class FromHeight(AbstractDispersion):
     """The dispersion that holds the component's own mass up at its scale height.
 
     sqrt(pi G f Sigma h), for an isothermal sheet sech^2(z / h) (van der Kruit & Searle 1981, A&A 95, 105), Sigma being
-    the surface density of the component's own mass.
+    the surface density of the component's mass.
     """
 
     profile: ClassVar[str] = "from_height"

@@ -93,7 +93,7 @@ class SmoothComponent(eqx.Module):
 
     The leaves have the names and units of the settings (`config.readers.components.ComponentSettings`). A dispersion
     may be a number. `center` (arcsec, East and North), `inclination` and `position_angle` (deg) are those of the whole
-    galaxy plus the component's own.
+    galaxy plus those of the component.
     """
 
     mass: Scalar | None
@@ -112,7 +112,7 @@ class SmoothComponent(eqx.Module):
     def emitters(self, points: Points) -> Stars:
         """Particles at these points, whose masses, or light in lines, add up to the component's; pure, differentiable.
 
-        `line_light` is that of the component's own lines, None without any.
+        `line_light` is that of the component's lines, None without any.
         """
         points = jax.tree.map(jnp.asarray, points)
         is_fixed = isinstance(self.light, OF_ONE_SHAPE)
@@ -175,10 +175,12 @@ class SmoothComponent(eqx.Module):
         """Dispersion (km/s), and sigma^2 d ln(Sigma sigma^2) / d ln R."""
 
         def sigma(at: Places) -> Places:
-            own = self.dispersion
-            if not isinstance(own, AbstractDispersion):
-                return jnp.broadcast_to(own, at.shape)
-            return own.sigma(self.light.scale.astype(at.dtype) * at, column(at), self.height.scale.astype(at.dtype))
+            dispersion = self.dispersion
+            if not isinstance(dispersion, AbstractDispersion):
+                return jnp.broadcast_to(dispersion, at.shape)
+            return dispersion.sigma(
+                self.light.scale.astype(at.dtype) * at, column(at), self.height.scale.astype(at.dtype)
+            )
 
         def pressure(at: Places) -> Places:
             return column(at) * sigma(at) ** 2
@@ -209,12 +211,15 @@ class SmoothGalaxy(eqx.Module):
     @property
     def line_rows(self) -> tuple[LineRow, ...]:
         """All lines of the components, in the order of the columns of `line_light`."""
-        every = [row for own in self.components if own.lines is not None for row in own.lines.rows]
+        every = [row for component in self.components if component.lines is not None for row in component.lines.rows]
         return tuple(dict.fromkeys(every))
 
     def emitters(self, points: Sequence[Points]) -> Galaxy:
         """The galaxy of all components' emitters, for the points of each."""
-        parts = [self._with_all_lines(own, own.emitters(at)) for own, at in zip(self.components, points, strict=True)]
+        parts = [
+            self._with_all_lines(component, component.emitters(at))
+            for component, at in zip(self.components, points, strict=True)
+        ]
         return Galaxy(stars=jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts))
 
     def _with_all_lines(self, component: SmoothComponent, made: Stars) -> Stars:
@@ -222,11 +227,11 @@ class SmoothGalaxy(eqx.Module):
         rows = self.line_rows
         if not rows:
             return made
-        own = () if component.lines is None else component.lines.rows
+        component_rows = () if component.lines is None else component.lines.rows
         light = [
             jnp.zeros_like(made.initial_mass)
-            if row not in own or made.line_light is None
-            else made.line_light[:, own.index(row)]
+            if row not in component_rows or made.line_light is None
+            else made.line_light[:, component_rows.index(row)]
             for row in rows
         ]
         return dataclasses.replace(made, line_light=jnp.stack(light, axis=1))
@@ -234,8 +239,8 @@ class SmoothGalaxy(eqx.Module):
     def points(self, numbers: Sequence[int], part: int = 0, n_part: int = 1) -> tuple[Points, ...]:
         """Quadrature points of each component, as many as said (`quadrature.lattice`); host arrays."""
         return tuple(
-            make_points(own.densities(), number, part, n_part)
-            for own, number in zip(self.components, numbers, strict=True)
+            make_points(component.densities(), number, part, n_part)
+            for component, number in zip(self.components, numbers, strict=True)
         )
 
 

@@ -61,7 +61,7 @@ _CLOSE = 3.0
 """Standard deviations of a step up to which the model is linear enough for it to be the last."""
 
 _LONGEST = 0.7
-"""No step changes a latent by more, or beyond one by more of its own size: priors with limits are flat there."""
+"""No step changes a latent by more, or beyond one by more of its size: priors with limits are flat there."""
 
 _MOST_STEPS = 8
 
@@ -74,9 +74,9 @@ _FALL = 1.5
 
 @dataclass(frozen=True)
 class Discreteness:
-    """The change that `n_compared` draws, in place of a fit's own `n_draws`, would make.
+    """The change that `n_compared` draws, in place of a fit's `n_draws`, would make.
 
-    `shift`: of the values' own normal variables (`Free.own_normals`: the latents, but for correlated priors) at the
+    `shift`: of the values' normal variables (`Free.own_normals`: the latents, but for correlated priors) at the
     best latents `latent`; `sigma`: their standard deviations by the data alone; `kind` of the draws.
     """
 
@@ -318,7 +318,7 @@ MOST_TIMES: int = 32
 """Times as many, at most, that it ends with."""
 
 MOST_PARTS: int = 4
-"""Times as many, at most, that are computed in parts: of more a program of their own is faster."""
+"""Times as many, at most, that are computed in parts: of more a separate program is faster."""
 
 _COMPARED = 16
 """Parts of the rule that all smaller ones are compared with."""

@@ -579,7 +579,7 @@ def _collapsed(data: _Whitened, light: Voxels, over: tuple[int, ...]) -> TestSum
 
 
 def splits_of_sets(sets: Sequence[FittedSet], light: Voxels) -> Splits:
-    """Each set and the others (of two the first alone), and the halves of each set by the light of its own model (in
+    """Each set and the others (of two the first alone), and the halves of each set by the light of its model (in
     units of sigma)."""
     compared = sets if len(sets) > 2 else sets[:-1]
     other = sets[1].name if len(sets) == 2 else "all others"

@@ -16,7 +16,7 @@ The evidence is the density of the data, averaged over the priors, which are N(0
 
     ln Z = ln L(x) - x^2 / 2 - 1/2 ln det(A),        A = J^T J + 1,
 
-and for each spaxel with a continuum of its own - 1/2 ln det(D^T D + 1), D by how much its coefficients change the
+and for each spaxel with a separate continuum - 1/2 ln det(D^T D + 1), D by how much its coefficients change the
 residuals: an integral without approximation, for the model is linear in them.
 
 A prior with limits is flat in its latent where that is large: the value hardly changes, so that its slope, and with it
@@ -88,22 +88,22 @@ class Laplace:
 
     @property
     def own_latent(self) -> Float[ndarray, " latent"]:
-        """The values' own normal variables (`Free.own_normals`) at the maximum."""
+        """The values' normal variables (`Free.own_normals`) at the maximum."""
         return np.asarray(self.free.own_normals(np.asarray(self.latent)))
 
     @property
     def own_covariance(self) -> Float[ndarray, "latent latent"]:
-        """Covariance of the values' own normal variables."""
+        """Covariance of the values' normal variables."""
         return self.free.mixing @ self.covariance @ self.free.mixing.T if self.free.correlated else self.covariance
 
     @property
     def own_sigma(self) -> Float[ndarray, " latent"]:
-        """Standard deviations of the values' own normal variables, of which that of the prior is 1."""
+        """Standard deviations of the values' normal variables, of which that of the prior is 1."""
         return np.sqrt(np.diag(self.own_covariance))
 
     @property
     def correlation(self) -> Float[ndarray, "latent latent"]:
-        """Correlation matrix of the values' own normal variables."""
+        """Correlation matrix of the values' normal variables."""
         return self.own_covariance / np.outer(self.own_sigma, self.own_sigma)
 
     def value_covariance(self) -> Float[ndarray, "latent latent"]:
@@ -209,7 +209,7 @@ _QUARTER = 0.5 * np.pi
 """Longest trajectory: a quarter of the period of a normal posterior."""
 
 _MOST_TOGETHER = 64
-"""Bent values up to which the chains' own covariance is measured; more have that of the approximation."""
+"""Bent values up to which the covariance of the chains is measured; more have that of the approximation."""
 
 
 def drawn_latents(
@@ -254,7 +254,7 @@ def _bent(
 class _Target:
     """The density of the bent latents alone.
 
-    `table`: cubic pieces (power, piece, bent) of u by the values' own normal variables, from `-reach` on; `mixing`:
+    `table`: cubic pieces (power, piece, bent) of u by the values' normal variables, from `-reach` on; `mixing`:
     these = mixing x; `unmixing`: its inverse; `of_data`: K, the rest being integrated over; `half`: of the
     approximation's covariance.
     """
@@ -297,7 +297,7 @@ class _Target:
         return len(self.best)
 
     def scaled(self, latent: Float[ndarray, "chain bent"]) -> tuple[ndarray, ndarray]:
-        """u, unmixed like the latents, and the derivatives of the mixed one by the values' own normal variables."""
+        """u, unmixed like the latents, and the derivatives of the mixed one by the values' normal variables."""
         n_piece = self.table.shape[1]
         spacing = 2 * self.reach / n_piece
         place = latent @ self.mixing.T + self.reach
@@ -602,7 +602,7 @@ def reach_by(quantile: Callable[[float], float], ends: tuple[float, float], prob
 
 def sign_of(low: float, middle: float, high: float, ends: tuple[float, float]) -> str:
     """Whether a posterior with these values at 16, 50 and 84 % lies against an end of its prior: "<" the lower one,
-    ">" the upper one, "" neither. Against it: the end is nearer to its own side's value than the middle is."""
+    ">" the upper one, "" neither. Against it: the end is nearer to the value on its side than the middle is."""
     gaps = low - ends[0], ends[1] - high
     if gaps[0] < middle - low and gaps[0] <= gaps[1]:
         return "<"

@@ -145,7 +145,7 @@ def _squares(residue: ResidualStatistics, free_scale: Places) -> dict[str, TestS
 
 def scatter_of(residue: ResidualStatistics, tests: Mapping[str, float], free_scale: Places = None) -> float:
     """The largest sum of squares per degree of freedom among the tests that a true model would fail once in a thousand
-    fits, at least 1: the size of the misfit, in its own shape."""
+    fits, at least 1: the size of the misfit, in the shape that it has."""
     parts = {"": residue} | {f" of {name}": part for name, part in residue.sets.items()}
     ratios = [1.0]
     for end, part in parts.items():

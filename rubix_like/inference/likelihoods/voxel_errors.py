@@ -1,4 +1,4 @@
-"""Likelihoods beside that of independent normal errors: other distributions, correlated errors, residuals of one's own.
+"""Likelihoods beside that of independent normal errors: other distributions, correlated errors, user residuals.
 
 Each says what becomes of the residuals r = (data - model) / sigma, so that half the sum of squares stays
 -ln L + constant, and least squares, gradients and samplers go on as before.

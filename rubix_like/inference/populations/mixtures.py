@@ -105,7 +105,7 @@ def response(
 def _solve_free(
     design: Float[Array, "row weight"], target: Float[Array, " row"], free: Bool[Array, " weight"]
 ) -> Float[Array, " weight"]:
-    """Least squares of the free columns; 0 for the others, which have a row of their own each."""
+    """Least squares of the free columns; 0 for the others, which have a separate row each."""
     dtype = design.dtype
     others = jnp.diag((~free).astype(dtype))
     rows = jnp.concatenate([design * free.astype(dtype)[None, :], others])
@@ -117,7 +117,7 @@ def _solve_free(
 
 Paint = Callable[[tuple[int, ...], Array | None], Observed]
 """The cube of some components: with one spectrum for all of their stars, given by its coefficients on the basis,
-or (None) with their own populations."""
+or (None) with their populations."""
 
 
 class Solved(NamedTuple):
@@ -147,7 +147,7 @@ class Mixtures(eqx.Module):
 
     `coefficients`: C of each component's nodes; `smoothness`: rows S of the prior of all weights together; `strength`:
     of the prior of each component, `of_row` says of which a row is; `solved`, `others`: numbers of the components whose
-    weights are solved for, and of those with populations of their own.
+    weights are solved for, and of those with separate populations.
     """
 
     coefficients: tuple[Float[Array, "node rank"], ...]

@@ -234,7 +234,7 @@ def _inverse_gaussian(rate: Float[Array, " n"], light: Float[Array, " n"], key: 
 
 
 PROPER: float = 1e-3
-"""Share of the weights' own squares in the penalty, which makes the prior a proper one."""
+"""Share of the weights' squares in the penalty, which makes the prior a proper one."""
 
 
 def smoothness_rows(

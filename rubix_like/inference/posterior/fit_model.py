@@ -61,7 +61,7 @@ NOISE_SCALE: str = "noise_scale"
 """Name of the factor on the standard deviations of the data, where it is free."""
 
 LIKELIHOOD: str = "likelihood."
-"""Beginning of the names of the likelihood's own parameters."""
+"""Beginning of the names of the likelihood's parameters."""
 
 OF_DATA: str = "data."
 """Beginning of the names of what is not known of one of several sets of data: data.NAME.scale."""
@@ -89,7 +89,7 @@ class FreeParameter(eqx.Module):
 
 
 class Correlated(eqx.Module):
-    """Parameters whose priors are correlated: `half` half^T is the correlation matrix of their own normal variables."""
+    """Parameters whose priors are correlated: `half` half^T is the correlation matrix of their normal variables."""
 
     half: Float[Array | np.ndarray, "own own"]
     names: tuple[str, ...] = eqx.field(static=True)
@@ -98,7 +98,7 @@ class Correlated(eqx.Module):
 class Free(eqx.Module):
     """All free parameters, in the order of their latents.
 
-    The latents are independent. A parameter's prior maps a standard normal variable of its own to its value: its latent
+    The latents are independent. A parameter's prior maps a separate standard normal variable to its value: its latent
     or, of `correlated` parameters, a sum of the latents of several.
     """
 
@@ -148,7 +148,7 @@ class Free(eqx.Module):
         return self._mixed(latent, inverse=False)
 
     def of_own_normals(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Any:
-        """The latents of the values' own standard normal variables: the inverse of `own_normals`."""
+        """The latents of the values' standard normal variables: the inverse of `own_normals`."""
         return self._mixed(normals, inverse=True)
 
     def _mixed(self, vector: Any, *, inverse: bool) -> Any:
@@ -198,12 +198,12 @@ class Free(eqx.Module):
         return self.flat_of(self.own_normals(latent))
 
     def flat_of(self, normals: Float[Array | np.ndarray, "*n latent"]) -> Float[Array | np.ndarray, "*n latent"]:
-        """The values of their own standard normal variables, each of which makes one value."""
+        """The values of their standard normal variables, each of which makes one value."""
         rows = [value.reshape((*normals.shape[:-1], -1)) for value in self._values_of(normals).values()]
         return np.concatenate(rows, axis=-1) if isinstance(normals, np.ndarray) else jnp.concatenate(rows, axis=-1)
 
     def slopes(self, latent: Latent) -> Float[np.ndarray, " latent"]:
-        """Derivatives of the values by their own standard normal variables, in the order of the labels; concrete."""
+        """Derivatives of the values by their standard normal variables, in the order of the labels; concrete."""
         return np.asarray(_slopes(self, np.asarray(self.own_normals(np.asarray(latent, _dtype())))))
 
     def latent(self, values: Mapping[str, ArrayLike]) -> Float[np.ndarray, " latent"]:
@@ -358,10 +358,10 @@ GALAXY: str = "galaxy."
 """Beginning of the names of the parameters of a synthetic galaxy, and of smooth components."""
 
 STARS: str = "stars."
-"""Beginning of the names of the stars' own arrays."""
+"""Beginning of the names of the stars' arrays."""
 
 V_LOS: str = STARS + "v_los"
-"""The only component of the stars' velocities that a cube depends on, in km/s from the galaxy's own, + receding."""
+"""The only component of the stars' velocities that a cube depends on, in km/s from that of the galaxy, + receding."""
 
 
 class AbstractParticleSource(eqx.Module):
@@ -369,7 +369,7 @@ class AbstractParticleSource(eqx.Module):
 
     @abstractmethod
     def galaxy(self, values: Values) -> Galaxy:
-        """The particles for these values (of which it takes its own); pure and differentiable."""
+        """The particles for these values (of which it takes those it has); pure and differentiable."""
 
     @abstractmethod
     def of_host(self, values: Values) -> Galaxy:
@@ -463,7 +463,7 @@ class ComponentsSource(AbstractParticleSource):
 
 
 class ModelSource(AbstractParticleSource):
-    """A galaxy of one's own, sampled with the same draws whatever its parameters."""
+    """A user model of a galaxy, sampled with the same draws whatever its parameters."""
 
     model: AbstractGalaxyModel
     draws: Any
@@ -615,7 +615,7 @@ class Forward(AbstractForward):
 
     def _painter_of(self, values: Values) -> Callable[[tuple[int, ...], Array | None], Observed]:
         """The cube of some components, all of whose stars shine alike as these coefficients on the basis spectra, or
-        as their own ages and metallicities say."""
+        as their ages and metallicities say."""
         source = self.source
         if not isinstance(source, ComponentsSource):
             raise TypeError(f"expected a source of components, got {type(source).__name__}")

@@ -128,7 +128,7 @@ def declarations_of(names: Collection[str]) -> dict[str, Declaration]:
 
 
 def declared_by(model: AbstractGalaxyModel) -> dict[str, Declaration]:
-    """The parameters of a galaxy of one's own: its float leaves; ConfigError for units that are none, or of others."""
+    """The parameters of a user model: its float leaves; ConfigError for units that are none, or of others."""
     units, kind, known = model.units, type(model).__name__, named_leaves(model)
     for name, unit in units.items():
         if isinstance(number := getattr(model, name, None), int):
@@ -263,7 +263,7 @@ def read_free(
     """The free parameters with their shapes; ConfigError for one that the model does not have, or cannot follow.
 
     `deposit`: that of the model; None where it is not differentiated. `trees`: what the names are leaves of: "galaxy."
-    a synthetic galaxy, "stars." stars, "" the run's parameters; and "stars.v_los" the stars' own velocities along the
+    a synthetic galaxy, "stars." stars, "" the run's parameters; and "stars.v_los" the stars' velocities along the
     line of sight.
     """
     if not settings.free:
@@ -337,7 +337,7 @@ def _read_prior(declared: Declaration, prior: Any, leaf: Any) -> AbstractPrior:
 
 
 def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
-    """The array that a name stands for, with its own values."""
+    """The array that a name stands for, with its values."""
     if name.startswith(LIKELIHOOD):
         key, errors = name.removeprefix(LIKELIHOOD), trees.get(LIKELIHOOD)
         is_distribution = isinstance(errors, AbstractErrorDistribution)

@@ -1,4 +1,4 @@
-"""The model of several sets of data: one galaxy, seen by an instrument of each set, each with its own effects:
+"""The model of several sets of data: one galaxy, seen by an instrument of each set, each with separate effects:
 
     data = [ scale (1 + sum_j c_j P_j(x)) V(L_s(cube)) ] + sum_t a_t T_t
 
@@ -45,7 +45,7 @@ Seen = Float[Array, "own_y own_x own_wave"]
 class Broadening(eqx.Module):
     """A Gaussian that widens the line spread to `scale` times the instrument's.
 
-    The cube's own line spread has the variance `effective`, the instrument's stated one `stated` (bins^2, at every
+    The cube's line spread has the variance `effective`, the instrument's stated one `stated` (bins^2, at every
     bin). The light of each bin is spread by the variance max(scale^2 stated - effective, 0).
     """
 
@@ -135,7 +135,7 @@ class SetModel(eqx.Module):
         return values_below(values, f"{OF_DATA}{self.name}.")
 
     def seen_values(self, values: Values) -> dict[str, Any]:
-        """The values of its pipeline's and of the galaxy's parameters: with its own shifts and PSF."""
+        """The values of its pipeline's and of the galaxy's parameters: with the shifts and the PSF of the set."""
         of_data, observation = self.nuisances(values), self.parameters.observation
         found = {name: value for name, value in values.items() if not name.startswith(OF_DATA)}
         space = jnp if any(isinstance(value, jax.Array) for value in values.values()) else np

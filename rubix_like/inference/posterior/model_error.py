@@ -5,10 +5,10 @@ that is the same at all wavelengths of a particle's spectrum and that the PSF sp
 single voxels. At a first best fit K models with other draws, c_k in units of the data's sigma, are computed. Those of
 even k tell
 
-    offset      m = mean(c) - c_0          (c_0 the fit's own model: its particle noise is taken off)
+    offset      m = mean(c) - c_0          (c_0 the fit's model: its particle noise is taken off)
     covariance  1 + (1 + 1 / n) S,         S = 1 / (n - 1) sum_k (c_k - mean(c)) (c_k - mean(c))^T,   n = K / 2
 
-(1: photon noise; 1 / n: the mean's own), and the fit is repeated with them. S has n - 1 directions, and particle noise
+(1: photon noise; 1 / n: of the mean), and the fit is repeated with them. S has n - 1 directions, and particle noise
 has more, so the weights W = (1 + ...)^-1 are not quite the best, nor is A^-1, A = J^T W J + 1, the covariance of the
 maximum in the latents. It is, for any W, that of White (1982, Econometrica 50, 1; the "sandwich")
 

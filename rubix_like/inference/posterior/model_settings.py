@@ -282,7 +282,7 @@ def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: Arra
 
 
 def model_declarations(source: AbstractParticleSource) -> dict[str, Declaration]:
-    """The parameters of a model of one's own."""
+    """The parameters of a user model."""
     return declared_by(source.model) if isinstance(source, ModelSource) else {}
 
 
@@ -313,7 +313,7 @@ def without_noise(pipeline: Pipeline) -> Pipeline:
 
 
 def check_masses(source: AbstractParticleSource, free: Free) -> None:
-    """Raise ConfigError for a prior with whose ends a model of one's own has particles of masses below 0."""
+    """Raise ConfigError for a prior with whose ends a user model has particles of masses below 0."""
     if not isinstance(source, ModelSource):
         return
     of_galaxy = [parameter for parameter in free.parameters if parameter.name.startswith(GALAXY)]

@@ -304,11 +304,11 @@ class Posterior(eqx.Module):
         return known._replace(prior=latent, roughness=roughness)
 
     def likelihood_at(self, latent: Latent) -> Likelihood:
-        """The likelihood with the values of its own parameters."""
+        """The likelihood with the values of its parameters."""
         return self.likelihood.at(self.free.values(latent)) if self.free.has(LIKELIHOOD) else self.likelihood
 
     def as_normal(self, latent: Latent) -> "Posterior":
-        """The posterior with normal errors that say as much of the model as the likelihood's own distribution does at
+        """The posterior with normal errors that say as much of the model as the likelihood's distribution does at
         these latents; itself where errors have none."""
         errors = self.likelihood_at(latent).errors
         if not isinstance(errors, AbstractErrorDistribution):
@@ -366,7 +366,7 @@ def group_of(posterior: SquaredLoss, latent: Latent) -> Group:
 
 
 def placed_starts(rows: Float[ndarray, "start latent"], mesh: Mesh) -> Group:
-    """Group of as many starts as a mesh has rows along "sample", each on its own; whole where it has none."""
+    """Group of as many starts as a mesh has rows along "sample", one on each row; whole where it has none."""
     spec = PartitionSpec(SAMPLE_AXIS) if SAMPLE_AXIS in mesh.shape else PartitionSpec()
     return jax.device_put(rows, NamedSharding(mesh, spec))
 
@@ -383,7 +383,7 @@ def on_mesh(posterior: SquaredLoss, mesh: Mesh) -> Any:
 
 
 def with_draws(posterior: Posterior, draws: BaseDraws) -> Posterior:
-    """The posterior of the same synthetic galaxy, made of other draws, which lie where its own do."""
+    """The posterior of the same synthetic galaxy, made of other draws, which lie where the present ones do."""
     other = eqx.tree_at(lambda posterior: posterior.forward.source.draws, posterior, draws)
     return on_mesh(other, posterior.forward.main.layout.mesh)
 

@@ -81,7 +81,7 @@ def _leaf() -> Any:
 
 
 class AbstractPrior(eqx.Module):
-    """The prior of a parameter; an array of values shares it, each with a latent of its own.
+    """The prior of a parameter; an array of values shares it, each with a separate latent.
 
     Its numbers (scalars, or arrays that broadcast with the values) are leaves.
     """
@@ -306,7 +306,7 @@ _HALVINGS = 64
 class Mixture(AbstractPrior):
     """A weighted sum of priors: the density is sum_k weight_k p_k(value), the weights being normalised to 1.
 
-    The value of a latent solves sum_k weight_k F_k(value) = Phi(latent), by halving the interval of the parts' own
+    The value of a latent solves sum_k weight_k F_k(value) = Phi(latent), by halving the interval of the parts'
     values; it is differentiated by the theorem of implicit functions, with respect to the latent alone.
     """
 
@@ -488,7 +488,7 @@ def find_kind(kind: str) -> tuple[type[AbstractPrior], tuple[str, ...]]:
 
 
 def _fields_of(prior: type[Any]) -> tuple[str, ...]:
-    """The names of the numbers of a prior of one's own; ConfigError where they are not its fields."""
+    """The names of the numbers of a user prior; ConfigError where they are not its fields."""
     fields = tuple(field.name for field in dataclasses.fields(prior))
     if tuple(prior.numbers) != fields:
         raise ConfigError(
@@ -498,7 +498,7 @@ def _fields_of(prior: type[Any]) -> tuple[str, ...]:
 
 
 def _defined() -> dict[str, type[AbstractQuantile]]:
-    """Quantile functions of one's own that this process knows, by their names; the last of a name."""
+    """User quantile functions that this process knows, by their names; the last of a name."""
     found, left = {}, [AbstractQuantile]
     while left:
         prior = left.pop()

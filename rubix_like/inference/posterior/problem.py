@@ -1,6 +1,6 @@
 """A posed problem: the posterior of free parameters, the data sets with their pipelines, and its models on devices.
 
-A mesh ("sample", "data") has rows that each compute samples of their own: each row is a group of devices that share the
+A mesh ("sample", "data") has rows that each compute separate samples: each row is a group of devices that share the
 particles of one model at a time. Rows never wait for one another, so that chains may make steps of any number.
 """
 
@@ -173,7 +173,7 @@ class Placed:
 
 
 def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *shared: Any, at_once: int = 1) -> Any:
-    """`kernel(model, sample, *shared)` for every sample, each row of the mesh its own; to be called inside a jit.
+    """`kernel(model, sample, *shared)` for every sample, each row of the mesh its share; to be called inside a jit.
 
     `model`: a posterior, or another pytree that is whole on every device. `samples`: what `placed` makes; all arrays
     that are returned have the axis `sample` first, as long as theirs. `at_once`: how many samples a row computes at the
@@ -195,7 +195,7 @@ def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *share
 
 
 def on_rows(on_each_device: Callable[..., Any], mesh: Mesh, model: Any, samples: Placed, shared: Any, made: Any) -> Any:
-    """`on_each_device(model, real, own, shared)` on all devices of a mesh, with the samples of their rows; `made`:
+    """`on_each_device(model, real, share, shared)` on all devices of a mesh, with the samples of their rows; `made`:
     how what is returned is cut."""
     along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
     specs = (whole, along, along, whole)

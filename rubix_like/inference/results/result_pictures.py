@@ -230,7 +230,7 @@ def _corner(
 
 
 def _followed(result: SampleResult, values: Float[ndarray, "chain draw latent"]) -> tuple[Followed, ...]:
-    """The loss, and the numbers of which the draws are worth least, in their own order."""
+    """The loss, and the numbers of which the draws are worth least, in the order of the labels."""
     found, labels = result.diagnostics, result.labels
     units = [parameter.unit for parameter in result.free.parameters for _ in range(parameter.size)]
     worth = np.fmin(found.ess_bulk, found.ess_tail)

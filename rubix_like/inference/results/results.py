@@ -112,7 +112,7 @@ class ResultFiles:
 
     @classmethod
     def of_samples(cls, output: Path) -> "ResultFiles":
-        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, and the checkpoints under names of their own."""
+        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, and the checkpoints under separate names."""
         files = cls._beside(output, ("model", "predictive"), ("search.npz", "search-2.npz", "search-finer.npz"))
         return replace(files, draws=own_name(files.result, "checkpoint.npz"))
 
@@ -342,7 +342,7 @@ class FitResult(AbstractResult):
         """Lower and upper limits of every value: with this probability it lies between, as much below as above.
 
         Exact for the Gaussian approximation of the latents, so that limits never lie outside a prior; NaN without one.
-        Of a value at the edge of its prior they are those of its own posterior (`edges`); where that lies against the
+        Of a value at the edge of its prior they are those of its posterior (`edges`); where that lies against the
         end of the prior, one of them is that end, and nothing is left out on its side. Raises ValueError for what is
         no probability.
         """
@@ -396,7 +396,7 @@ class SampleResult(AbstractResult):
     | latent | (chain, draw, latent) | the draws as latents, of which the priors are N(0, 1) |
     | values | (chain, draw, ...) by name | the draws, in the parameters' units |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
-    | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy`; other samplers have their own |
+    | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy`; other samplers have others |
     | step_size | (chain,) or None | of chains |
     | keys | (key, 2) | the random keys of the chains, or of pairs of draws |
     | diagnostics | | R-hat, effective sample sizes, E-BFMI |
@@ -407,7 +407,7 @@ class SampleResult(AbstractResult):
     | checks | | posterior-predictive checks: how often replicated data are further from the model; of several sets of |
     | | | data of each ("chi^2 of NAME") |
     | pointwise | | ln(likelihood) of each spaxel or voxel at some of the draws; None: not asked for, or there are |
-    | | | several sets of data, each of which has its own |
+    | | | several sets of data, each of which has one |
     | scatter | | how the data lie about `predictive` |
     | model | | Cube on the data's grid: mean and variance of the model, with its continuum, over the posterior |
     | predictive | | Cube: what the data should be; variance: the model's and the noise's; masked (`NOT_FITTED`) |

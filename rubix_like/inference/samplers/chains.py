@@ -507,7 +507,7 @@ def _advanced(
     count: Int[Array, ""],
     columns: tuple[tuple[str, type], ...],
 ) -> tuple[ChainState, dict[str, Array]]:
-    """The steps `first` to `first + count`, at most MOST_STEPS, each with a key of its own."""
+    """The steps `first` to `first + count`, at most MOST_STEPS, each with a separate key."""
     centre = density.whitening.centre
     empty = {"latent": jnp.zeros((MOST_STEPS, *centre.shape), centre.dtype)}
     empty |= {name: jnp.zeros(MOST_STEPS, _dtype(kind, centre.dtype)) for name, kind in (("loss", float), *columns)}

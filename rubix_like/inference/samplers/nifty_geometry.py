@@ -152,7 +152,7 @@ def data_residuals(posterior: SquaredLoss, latent: Latent) -> Flat:
     """All residuals but the prior's: the coordinates in which the metric of the data is flat.
 
     Where the noise scale s is free: those of the voxels, and sqrt(2 N) ln(s) for N voxels. Derivatives are then taken
-    at the residuals' own scale, so that J^T J is Fisher's information: 2 N of ln(s), and none of it with others.
+    at the residuals' scale, so that J^T J is Fisher's information: 2 N of ln(s), and none of it with others.
     """
     if isinstance(posterior, Posterior) and (scale := posterior.noise_scale(latent)) is not None:
         likelihood = posterior.likelihood
@@ -244,7 +244,7 @@ def _by_root(
 
 
 def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
-    """A solver for NIFTy: its own Newton steps with conjugate gradients; what is missing is not more than said."""
+    """A solver for NIFTy: NIFTy's Newton steps with conjugate gradients; what is missing is not more than said."""
     nifty: Any = _nifty()
     with jax.numpy_dtype_promotion("standard"):
         found = nifty.static_newton_cg(None, x0, **options)

@@ -3,11 +3,11 @@
 Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6. Counts, means and
 sums of squared deviations over rows of devices are merged as by Chan, Golub & LeVeque (1979, Stanford CS-79-773).
 
-Of each draw a data set is drawn from the model's own errors. A discrepancy T of the data from the model of a draw is
+Of each draw a data set is drawn from the model's errors. A discrepancy T of the data from the model of a draw is
 compared with that of the replicated data; p is the probability that the latter is at least as large (Gelman, Meng &
 Stern 1996, Statistica Sinica 6, 733; section 6.3 of the book). With k of n draws it is estimated by (k + 1) / (n + 2),
 its mean after a uniform prior (Laplace's rule of succession): n draws know no p below 1 / (n + 2), nor one of 0
-(Phipson & Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). p near 0: the data are further from the model than its own
+(Phipson & Smyth 2010, Stat. Appl. Genet. Mol. Biol. 9, 39). p near 0: the data are further from the model than its
 data would be; near 1: nearer.
 """
 

@@ -2,8 +2,8 @@
 
 Samples are drawn about a mean by the metric there; the mean is moved to where their mean loss is lowest, which is where
 the Kullback-Leibler divergence of the samples' distribution from the posterior is; and so on until it rests. The keys
-are the same in every iteration, so that the mean has somewhere to rest; the draws that are the result have keys of
-their own.
+are the same in every iteration, so that the mean has somewhere to rest; the draws that are the result have
+other keys.
 """
 
 import dataclasses

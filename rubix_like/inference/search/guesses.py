@@ -47,7 +47,7 @@ _KNOWN = 3.0
 """Velocity of one half against the other, in units of its error, from which on it says how the galaxy lies."""
 
 _REACH = 2.0
-"""Width of the Gaussian that weights spaxels when velocities are compared, in units of the light's own."""
+"""Width of the Gaussian that weights spaxels when velocities are compared, in units of that of the light."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ ADAPTIVE: float = 1.1615
 solution s of <r^2 exp(-r^2 / 2 s^2)> = s^2 <exp(-r^2 / 2 s^2)>, averaged over exp(-r / R)."""
 
 _SIZES: Mapping[str, float] = {"scale_length": 1.0, "half_light_radius": _HALF_LIGHT, "width": ADAPTIVE}
-"""Lengths in scale lengths of the exponential disc with the same adaptive moments. Those of a Gaussian's light are its
-own variance; those of a thin ring, seen face-on, its radius squared."""
+"""Lengths in scale lengths of the exponential disc with the same adaptive moments. Those of a Gaussian's light are
+its variance; those of a thin ring, seen face-on, its radius squared."""
 
 _AGAINST = 0.25
 """Share of the guesses in which a component turns the other way than the cube as a whole."""
@@ -267,7 +267,7 @@ def component_values(
 ) -> dict[str, Float[ndarray, "count ..."]]:
     """Values of the components' parameters by name; `observed`: roles of the observation's free parameters.
 
-    Lengths follow from the scale length; a component's own angles and centre, where the observation's are not free, are
+    Lengths follow from the scale length; a component's angles and centre, where the observation's are not free, are
     the whole galaxy's less those of the pose.
     """
     shown = [

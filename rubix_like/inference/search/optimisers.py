@@ -70,7 +70,7 @@ GIVEN_UP: frozenset[Status] = frozenset({Status.SATURATED, Status.CREEPING})
 
 
 class State(eqx.Module):
-    """A group of starts, each at a step of its own: arrays, with the axis `start` first, that are all there is to know.
+    """A group of starts, each at a separate step: arrays, with the axis `start` first, that are all there is to know.
 
     `loss` and `gradient_norm` are those at `latent` (infinite before the first step); `n_step`: how many steps it has
     made, of which the first only computes what is at the start; `status`: a `Status`; `memory`: what else its
@@ -130,7 +130,7 @@ def chosen(pick: Array, these: Any, others: Any) -> Any:
 def status_after(
     first: Array, finite: Array, smooth: Array, converged: Array, stalled: Array, exhausted: Array
 ) -> Int[Array, ""]:
-    """The status after a step, `first`: it was the start's own; the first fault that is found counts."""
+    """The status after a step, `first`: it was that of the start; the first fault that is found counts."""
     ends = (
         (~finite & first, Status.LOSS_NOT_FINITE),
         (~finite, Status.DIVERGED),
@@ -151,7 +151,7 @@ _LBFGS = "fit.optimiser.name: lbfgs"
 
 
 class GradientMemory(eqx.Module):
-    """`trial`: where the loss is computed next; `inner`: optax's own state; `calm`: steps on end with little change."""
+    """`trial`: where the loss is computed next; `inner`: optax's state; `calm`: steps on end with little change."""
 
     trial: Float[Array, "*start latent"]
     inner: Any
@@ -165,7 +165,7 @@ class GradientDescent(AbstractOptimiser):
     steps: Int[Array | ndarray, ""]
 
     def init(self, latent: Latents) -> State:
-        """Every start's own latents are its first trial."""
+        """Every start's latents are its first trial."""
         inner = jax.vmap(_lbfgs().init)(latent)
         return State.begin(latent, GradientMemory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
 
@@ -219,7 +219,7 @@ _FIRST_DAMPING = 1e-2
 """Squared, in units of the product of the prior's information, 1, and the Jacobian's."""
 
 _LONGEST = 0.7
-"""No damped step changes a latent by more, in standard deviations of its prior or, beyond one, of its own size. Priors
+"""No damped step changes a latent by more, in standard deviations of its prior or, beyond one, of its size. Priors
 with limits are flat where latents are large: a long step there ends at a false maximum."""
 
 _ROUNDINGS = 8.0
@@ -267,7 +267,7 @@ class LeastSquares(AbstractOptimiser):
     dense: bool = eqx.field(static=True)
 
     def init(self, latent: Latents) -> State:
-        """Every start's own latents are its first trial."""
+        """Every start's latents are its first trial."""
         count, size = latent.shape
         form = None
         if self.dense:

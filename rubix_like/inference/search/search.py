@@ -521,7 +521,7 @@ def _verdict(found: SearchState, start: int, free: Free, fall: float) -> Status:
 
 
 def _creeps(found: SearchState, start: int, behind: float, fall: float, *, has_others: bool) -> bool:
-    """Whether a start hardly gets on: far above a better one, or away from its own predicted end while others wait.
+    """Whether a start hardly gets on: far above a better one, or away from its predicted end while others wait.
 
     Residuals that were linear would fall by as much as the start is behind where it leads to the better place.
     """

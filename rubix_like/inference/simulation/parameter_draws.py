@@ -1,4 +1,4 @@
-"""The parameters of every simulation: drawn from priors by the simulation's own number, or given."""
+"""The parameters of every simulation: drawn from priors by the simulation's number, or given."""
 
 import re
 from abc import ABC, abstractmethod
@@ -61,7 +61,7 @@ class PriorDraws(AbstractDraws):
         return {name: np.concatenate([np.asarray(block[name]) for block in blocks])[cut] for name in self.free.names}
 
     def fingerprint(self) -> str:
-        """The key of the priors and their names; the seed has its own."""
+        """The key of the priors and their names; the seed has another."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.free)]
         return key_of(jax.tree.structure(self.free), *leaves)
 
@@ -88,18 +88,18 @@ class GivenDraws(AbstractDraws):
 
 @dataclass(frozen=True, eq=False)
 class ObservationDraws(AbstractDraws):
-    """The parameters of one of several observations, of draws for all; `names`: its own name -> that of all."""
+    """The parameters of one of several observations, of draws for all; `names`: its name -> the name in all."""
 
     every: AbstractDraws
     names: Mapping[str, str]
 
     def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
-        """Its own among all values."""
+        """The observation's among all values."""
         values = self.every.drawn(start, stop)
         return {name: values[full] for name, full in self.names.items()}
 
     def fingerprint(self) -> str:
-        """The key of all draws and its own names."""
+        """The key of all draws and the observation's names."""
         return key_of(self.every.fingerprint(), *(part for names in self.names.items() for part in names))
 
 

@@ -92,8 +92,8 @@ class Simulated(NamedTuple):
 class Simulator(eqx.Module):
     """The model of all simulations; a pytree, to be passed to jitted functions as an argument.
 
-    `key`: that of the whole set; `observation`: the number of one of several, each with noise of its own;
-    `new_particles`: whether each has random numbers of its own for the particles of a synthetic galaxy; `variance`:
+    `key`: that of the whole set; `observation`: the number of one of several, each with independent noise;
+    `new_particles`: whether each has separate random numbers for the particles of a synthetic galaxy; `variance`:
     whether that of the noise is kept.
     """
 
@@ -191,7 +191,7 @@ def _count(values: DrawnValues) -> int:
 
 @held
 def _compiled(structure: Any, arrays: tuple[Any, ...], mesh: Mesh, at_once: int) -> Any:
-    """Every simulation of a batch, each device its own: compiled for arguments like these, and held."""
+    """Every simulation of a batch, each device a share of them: compiled for arguments like these, and held."""
 
     def simulate_batch(simulator: Simulator, tree: Any, real: Any) -> Simulated:
         return over_samples(
@@ -358,7 +358,7 @@ def simulate_observations(
     **settings: Any,
 ) -> dict[str, Simulations]:
     """A training set of each of several `observations`, or arms apart, by name: simulation i of each shows the same
-    galaxy with the same parameters, and noise of its own.
+    galaxy with the same parameters, and independent noise.
 
     A name such as `observation.inclination` holds for all observations that have it. `observations.NAME.KEY` holds for
     one; parameters of an instrument, noise or systematic errors must be given so. With `output` each set goes into a
@@ -431,7 +431,7 @@ def _planned_together(
 
 def _check_shares(free: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> None:
     """Raise ConfigError for a parameter that is no observation's, and for an observation that has none; `names`: of
-    each observation, by its own names."""
+    each observation, by its names."""
     taken = set[str]()
     for name, by_key in names.items():
         taken |= set(by_key.values())
@@ -461,7 +461,7 @@ def _check_not_joined(config: RunConfig) -> None:
 
 
 def _groups_of(fit: FitSettings, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The correlated priors of the parameters that an observation has, by its own names."""
+    """The correlated priors of the parameters that an observation has, by its names."""
     own_names = {full: key for key, full in names.items()}
     return [
         {**group.model_dump(), "parameters": [own_names[full] for full in group.parameters]}

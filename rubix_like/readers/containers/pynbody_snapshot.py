@@ -1,4 +1,4 @@
-"""Snapshots that pynbody reads (tipsy of NIHAO and Gasoline, RAMSES ...), in physical units by its own conversion.
+"""Snapshots that pynbody reads (tipsy of NIHAO and Gasoline, RAMSES ...), in physical units by pynbody's conversion.
 
 pynbody is GPL-3: it is an optional extra, imported here only, when such a snapshot is opened.
 """
@@ -155,7 +155,7 @@ def _in_units(value: Any, unit: str, snapshot: Any) -> Any:
 
 @contextmanager
 def _warnings_that_matter() -> Iterator[None]:
-    """pynbody takes units of its own where the run's parameters are missing, with no more than a warning: refused."""
+    """pynbody takes default units where the run's parameters are missing, with no more than a warning: refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("error", message=_NO_PARAMETERS)

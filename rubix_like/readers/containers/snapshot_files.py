@@ -90,7 +90,7 @@ class JoinedContainer(AbstractContainer):
         return self.shapes[group, dataset]
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
-        """The rows from `start` to `stop`; each part reads only its own."""
+        """The rows from `start` to `stop`; each part reads only its rows."""
         pieces = []
         for part, count, first in self._having(group):
             begin, end = max(start - first, 0), min(stop - first, count)

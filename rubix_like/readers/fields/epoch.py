@@ -187,7 +187,7 @@ CODE_UNITS: dict[str, tuple[int, int, int]] = {
     "internal_energy": (0, 0, 2),
     "birth_time": (1, 0, -1),
 }
-"""Powers of the run's own units of length, mass and velocity in what is stored in them."""
+"""Powers of the run's units of length, mass and velocity in what is stored in them."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Conversion:
 def find_conversion(
     quantity: str, field: FieldSettings, place: str, container: AbstractContainer, field_map: FieldMap
 ) -> Conversion:
-    """The conversion of the dataset at `place`: its own attributes go before the field map, unless told otherwise.
+    """The conversion of the dataset at `place`: its attributes go before the field map, unless told otherwise.
 
     Where it has none, the run's units in the header do. A quotient of two datasets, and a fraction of another quantity,
     are as the field map says.

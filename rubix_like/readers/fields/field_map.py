@@ -316,7 +316,7 @@ class FieldMap(AbstractSettings):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is packaged, or comes from an entry point: neither of the user's own nor made for a table."""
+        """Whether it is packaged, or comes from an entry point: neither the user's nor made for a table."""
         return self.name in field_map_names()
 
     def family(self, family: Family) -> FamilySettings:

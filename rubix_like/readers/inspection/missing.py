@@ -219,7 +219,7 @@ def unused_datasets(snapshot: Snapshot, family: Family, group: str) -> tuple[str
 
 
 def _place(snapshot: Snapshot, group: str, quantity: str) -> str:
-    """The place of the stars' quantity in a table or a field map of the user's own; empty where nobody can tell."""
+    """The place of the stars' quantity in a table or a user field map; empty where nobody can tell."""
     if snapshot.field_map.name == TABLE:
         there = unused_datasets(snapshot, "stars", group)
         return f"{_columns(snapshot, 'stars', group, [quantity])}; or " if there else ""

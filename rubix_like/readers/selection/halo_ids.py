@@ -1,4 +1,4 @@
-"""Find the halo or subhalo that the settings name, by the group catalogue or by the particles' own numbers."""
+"""Find the halo or subhalo that the settings name, by the group catalogue or by the particles' numbers."""
 
 from dataclasses import dataclass
 from typing import Literal

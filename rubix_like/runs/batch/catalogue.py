@@ -78,7 +78,7 @@ class _Front:
     shown: set[tuple[str, str]] = field(default_factory=set)
 
     def settle(self, entry: Entry, record: Record) -> None:
-        """Count an entry as done or failed; in a log it gets a line of its own.
+        """Count an entry as done or failed; in a log it gets a separate line.
 
         Where views of a galaxy fail alike only the first one is shown; why is said at the end.
         """

@@ -56,7 +56,7 @@ class Row:
 
 
 def read_rows(source: RowSource, what: str) -> tuple[Row, ...]:
-    """The rows of a list, at least one, each with a name of its own; `what`: the list's name in messages.
+    """The rows of a list, at least one, each with a different name; `what`: the list's name in messages.
 
     An empty cell sets nothing. A row without a name is called after its values: `subhalo12`, a file by its stem. Raises
     ConfigError with file and line for what cannot be used, FileNotFoundError for a missing file.
@@ -264,7 +264,7 @@ def read_entries(
 
 
 def _of_observations(base: Mapping[str, Any], row: Row) -> list[Row]:
-    """A row of its own for each observation of the row, and each arm of its instrument; raises ConfigError where arms
+    """A separate row for each observation of the row, and each arm of its instrument; raises ConfigError where arms
     are to be joined."""
     sections = with_overrides(base, row.settings)
     if sections.get("observations") is None:

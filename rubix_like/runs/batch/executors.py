@@ -124,7 +124,7 @@ def device_groups_of(devices: DevicesSettings, n_device: int) -> tuple[int, int]
 
 @contextmanager
 def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
-    """Worker processes, each with `n_device` GPUs of its own (None: all see all devices)."""
+    """Worker processes, each with `n_device` separate GPUs (None: all see all devices)."""
     context = multiprocessing.get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
     turns = context.SimpleQueue()
@@ -206,7 +206,7 @@ def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # n
     found = runpy.run_path(str(path))
     if "config" not in found:
         raise ConfigError(f"executor: expected '{path}' to hold a parsl.Config as 'config', got none")
-    logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
+    logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a separate file
     found_first = os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), os.environ.get("PATH"))))
     with with_variable("PATH", found_first):  # Parsl starts programs of this environment, activated or not
         pool = concurrent.ParslPoolExecutor(found["config"])

@@ -37,6 +37,6 @@ UNREADABLE: tuple[type[Exception], ...] = (
 """What h5py, numpy and astropy raise on damaged structure, and the packers below them.
 
 To be caught only around what reads a file. AttributeError and AssertionError, by which bugs of ours are known, are not
-among them: where astropy raises one on a damaged header, it is added there. An error of our own, which says more, is a
+among them: where astropy raises one on a damaged header, it is added there. An error of ours, which says more, is a
 ValueError: where both may come, `except ValueError: raise` goes before.
 """

@@ -29,7 +29,7 @@ _OBJECT = struct.Struct("<HH4xQ")
 class GuardedFile(io.BufferedReader):
     """The bytes of a file for h5py's driver of Python objects; `fault`: why a read was refused, empty before.
 
-    A global heap (HDF5 File Format Specification, III.E) is a chain of objects, each with its own length. The
+    A global heap (HDF5 File Format Specification, III.E) is a chain of objects, each with its length. The
     library follows it while it is inside, so an object of length 0, or one whose length overflows, never ends.
     """
 
@@ -107,7 +107,7 @@ def located(name: str, path: Path, folders: tuple[Path, ...]) -> Path:
 
 
 def sources_of(dataset: h5py.Dataset, path: Path, folders: tuple[Path, ...] | None = None) -> Iterator[Source]:
-    """The sources of a virtual dataset in the file at `path`; StorageError for one outside of `folders` (its own)."""
+    """The sources of a virtual dataset in the file at `path`; StorageError for one outside of `folders`, the file's."""
     folders = folders_of(path) if folders is None else folders
     for mapping in dataset.virtual_sources():
         words = f"{mapping.dset_name} in '{mapping.file_name}'"
@@ -204,7 +204,7 @@ def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
 
 
 def check_type(stored: h5t.TypeID, filters: tuple[int, ...] = ()) -> None:
-    """Raise StorageError for a number of a format of its own, which only the N-bit and similar filters make on purpose.
+    """Raise StorageError for a number of an unusual format, which only the N-bit and similar filters make on purpose.
 
     HDF5 converts any layout of sign, exponent and mantissa, so one damaged byte of the type changes every number.
     """
@@ -510,7 +510,7 @@ class _Visit:
 
     @contextmanager
     def _naming(self, place: str) -> Iterator[None]:
-        """Errors of our own name the file and the place; others are passed over where the file need not be whole.
+        """Errors of this package name the file and the place; others are passed over where the file need not be whole.
 
         What is damaged there is then found by whoever reads it.
         """

@@ -250,7 +250,7 @@ def _host() -> str:
 
 def _reason(folder: Path, error: OSError) -> str:
     code = _error_number(error)
-    short_write = " requested and " in str(error)  # numpy's own words, without an error number
+    short_write = " requested and " in str(error)  # words of numpy, without an error number
     if code in _NO_SPACE or short_write:
         free = format_bytes(shutil.disk_usage(folder).free)
         return f"the disk or the quota is full ({free} free in {folder}); free some space or choose another disk"
@@ -262,7 +262,7 @@ def _reason(folder: Path, error: OSError) -> str:
 
 
 def _error_number(error: BaseException | None) -> int | None:
-    """errno of an OSError or of the one it was raised from (astropy raises its own without a number)."""
+    """errno of an OSError or of the one it was raised from (astropy raises one of its errors, without a number)."""
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
             return error.errno

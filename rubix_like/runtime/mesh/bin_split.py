@@ -49,7 +49,7 @@ class BinSplit:
         return not self.axes
 
     def first(self) -> Int[Array, ""]:
-        """The first bin of the own part."""
+        """The first bin of the device's part."""
         if self.is_whole:
             return jnp.zeros((), jnp.int32)
         return lax.axis_index(self.axes) * self.n_own
@@ -71,13 +71,13 @@ class BinSplit:
         return lax.all_gather(own, self.axes, axis=1, tiled=True, to="invarying")[:, : self.n_wave]
 
     def without_padding(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
-        """The own part with 0 where there is no bin of the detector, as a sum over bins needs it."""
+        """The device's part with 0 where there is no bin of the detector, as a sum over bins needs it."""
         if self.n_padded == self.n_wave:
             return own
         return jnp.where(self._real(own), own, jnp.zeros_like(own))
 
     def with_neighbours(self, own: Float[Array, "... own"], reach: int) -> Float[Array, "... longer"]:
-        """The own part and `reach` bins on each side of it, as whatever acts along wavelength needs them.
+        """The device's part and `reach` bins on each side of it, as whatever acts along wavelength needs them.
 
         Beyond the detector's ends, the first and the last bin go on. The neighbours send each other their borders: two
         exchanges however many devices there are. Raises ConfigError where a neighbour does not hold that many bins.
@@ -115,7 +115,7 @@ class BinSplit:
         return number < self.n_wave - self.first()
 
     def _continued(self, part: Float[Array, "... part"]) -> Float[Array, "... part"]:
-        """The own part with the detector's last bin instead of padding; in a part that is all padding, anything."""
+        """The part with the detector's last bin instead of padding; in a part that is all padding, anything."""
         if self.n_padded == self.n_wave:
             return part
         last = jnp.clip(self.n_wave - 1 - self.first(), 0, self.n_own - 1)
@@ -175,7 +175,7 @@ def padded(tree: Any, split: BinSplit) -> Any:
 
 
 class _Mark(NamedTuple):
-    """The mark that `per_bin` puts on a field, whose `name` is that of its class and its own."""
+    """The mark that `per_bin` puts on a field, whose `name` is that of its class and that of the field."""
 
     name: str
     axis: int

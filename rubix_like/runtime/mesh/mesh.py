@@ -183,7 +183,7 @@ class DeviceLayout:
 
     @classmethod
     def build(cls, mesh: Mesh, n_wave: int, *, sharded: bool, shared: bool = False) -> "DeviceLayout":
-        """`sharded`: every device ends with its own part of the cube; `shared`: it has only such a part to finish."""
+        """`sharded`: every device ends with its part of the cube; `shared`: it has only such a part to finish."""
         n_data, n_part = mesh.shape[DATA_AXIS], mesh.shape.get(WAVE_AXIS, 1)
         parts = (WAVE_AXIS,) if n_part > 1 else ()
         axes = (*parts, DATA_AXIS) if sharded or shared else parts
@@ -232,7 +232,7 @@ def put(tree: Tree, shardings: Any) -> Tree:
     """The arrays, the same in all processes, laid out as `shardings` (a tree of them, or one for all) says.
 
     On devices of this process alone it is `jax.device_put`, also under jit; over several processes each one gives its
-    own devices their parts, and nothing is sent.
+    devices their parts, and nothing is sent.
     """
     first = jax.tree.leaves(shardings)[0]
     if first.is_fully_addressable or is_traced(tree):

@@ -1,4 +1,4 @@
-"""The processes that JAX connects: who is who, and their values, exchanged over JAX's own connections."""
+"""The processes that JAX connects: who is who, and their values, exchanged over the connections of JAX."""
 
 import io
 import json
@@ -132,7 +132,7 @@ class JaxProcesses(AbstractProcessGroup):
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """The results of `work` in every process, by their numbers: numbers, text, numpy arrays, records of them.
 
-        Where it fails in one, all raise: that process its own error, the others a ValueError "process 3: ...".
+        Where it fails in one, all raise: that process the original error, the others a ValueError "process 3: ...".
         """
         failure: Exception | None = None
         classes: Mapping[str, type] = {}
@@ -243,7 +243,7 @@ def join_processes(
 
     Without arguments the launcher (Slurm, Open MPI, Kubernetes) tells who is who; without a launcher `coordinator` is
     HOST:PORT of process 0. `connect_timeout` (300 s) is how long they wait for each other, `peer_timeout` (100 s) the
-    silence after which JAX takes one for lost and ends the others, with its own message on standard error.
+    silence after which JAX takes one for lost and ends the others, with its message on standard error.
     Inside, `jax.devices()` are those of all processes. An error here ends all; afterwards this process can only exit.
     Raises ConfigError, and ConnectionError where a computation fails because another process has gone.
     """

@@ -106,7 +106,7 @@ def read_address(text: str) -> tuple[str, int]:
 
 
 def own_address(place: ProcessPlace) -> str:
-    """The address of process 0 on its own computer, where alone it listens: what `place.host` stands for there.
+    """The address of process 0 on its computer, where alone it listens: what `place.host` stands for there.
 
     IPv4 goes before IPv6. Raises ConfigError where the host has no address, or none of this computer, or where its port
     is in use (jaxlib 0.10 may end with a segmentation fault on such a port).

@@ -31,7 +31,7 @@ class AbstractProcessGroup(ABC):
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """The results of `work` in every process, by their numbers.
 
-        Where it fails in one, all raise: that process its own error, the others one that names it and what it said.
+        Where it fails in one, all raise: that process the original error, the others one with its name and words.
         """
 
     def share(self, n: int) -> tuple[int, int]:
