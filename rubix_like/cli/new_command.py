@@ -95,14 +95,14 @@ def _chosen(given: str | None, name: str, question: str) -> str:
 
 
 def configuration_text(path: Path, instrument: str, galaxy: str) -> str:
-    """The YAML of a run, with a comment for every line.
+    """The YAML of a run, with comments on what to change.
 
     Raises FileNotFoundError or ConfigError for a galaxy that is not there or not recognised.
     """
     preset = InstrumentSettings.model_validate({"name": instrument})
     what, section = "a synthetic disc galaxy", _SYNTHETIC_GALAXY
     if galaxy != _SYNTHETIC:
-        recognised, more = _recognised(galaxy)
+        recognised, more = _kind_and_settings(galaxy)
         what = _in_comment(Path(galaxy).name)
         section = _GALAXY_OF_FILE.format(path=_in_yaml(galaxy), found=recognised, more=more)
     name = _in_comment(shlex.quote(path.name))
@@ -130,7 +130,7 @@ def _in_comment(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _recognised(galaxy: str) -> tuple[str, str]:
+def _kind_and_settings(galaxy: str) -> tuple[str, str]:
     """The kind that a file was recognised as, and lines for the settings that it needs beside its path; raises
     ConfigError, with the reason, where it cannot be used."""
     inspection = inspect_galaxy({"path": galaxy})

@@ -117,8 +117,8 @@ def naming_observation(name: str) -> Iterator[None]:
 
 
 def _unused_sections(config: RunConfig, overrides: Mapping[str, Any]) -> dict[str, None]:
-    """No section of a plug-in's stage on the cube that an observation neither has in its pipeline nor names: it is for
-    other observations."""
+    """Overrides with None for the sections of plug-in stages on the cube that this observation neither uses in its
+    pipeline nor states."""
     candidates = set(config.model_extra or {}) - {key.partition(".")[0] for key in overrides}
     if not candidates:
         return {}
@@ -292,7 +292,7 @@ def _with_recorded_arms(sections: dict[str, Any], of_arm: Sequence[str]) -> dict
 
 def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
     """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
-    path = _path(key)
+    path = _key_steps(key)
     if not all((*path[:-1], *path[-1].split("."))):
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     _check_observation(sections, path, key)
@@ -308,8 +308,7 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
 
 
 def _check_observation(sections: Mapping[str, Any], path: Sequence[str], key: str) -> None:
-    """Refuse a key of an observation that there is not (a whole new one can be added), and of an instrument that none
-    has."""
+    """Refuse a key of an unknown observation, and one of `instrument` where every observation has a separate one."""
     known = sections.get("observations")
     if path[0] == "instrument" and isinstance(known, Mapping) and known:
         changes = [_values_of(observation) for observation in known.values() if observation is not None]
@@ -368,8 +367,8 @@ def _placed_in_component(
     return {**galaxy, "components": components}
 
 
-def _path(key: str) -> list[str]:
-    """The sections on the way to `key` and its last name; the names of free parameters contain dots too."""
+def _key_steps(key: str) -> list[str]:
+    """The sections on the way to `key` and its last name; the names of free parameters have dots of their own."""
     for section in ("fit.free", "fit.start"):
         if key.startswith(f"{section}."):
             return [*section.split("."), key.removeprefix(f"{section}.")]

@@ -16,11 +16,11 @@ from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.runtime.mesh.mesh import (
     DATA_AXIS,
-    check_process_mesh,
     is_traced,
     pad_on_host,
     pad_particles,
     process_count,
+    rows_of_process,
     size_class,
 )
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
@@ -107,7 +107,7 @@ def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractProcessGroup) -> Galax
     largest, with weight 0, so that all are of one size. Raises ValueError where no process has stars, or where they
     have different fields.
     """
-    rows = team.each(lambda: check_process_mesh(mesh, team))
+    rows = team.each(lambda: rows_of_process(mesh, team))
     stars = _padded_share(galaxy.stars, Stars, rows, team)
     if stars is None:
         raise ValueError("galaxy.stars: expected at least one star, got none")

@@ -1,4 +1,5 @@
-"""NebulaBayes' grids (MIT), computed with MAPPINGS 5.1: H II regions, and narrow-line regions of active nuclei.
+"""NebulaBayes' grids (licence: MIT), computed with MAPPINGS 5.1: H II regions, and narrow-line regions of active
+nuclei.
 
 Thomas et al. 2018, ApJ 856, 89. A FITS table with a row per model: columns "log U", "log P/k", "12 + log O/H" (and
 "log E_peak" for narrow-line regions), then one per line, over Hb; a line below 1e-5 of Hb is NaN.
@@ -15,14 +16,14 @@ from rubix_like.nebular.line_list import LINES
 from rubix_like.nebular.table_file import NebularTable, assembled, recombination_temperature
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits
 
-COLUMNS: Mapping[str, str] = {
+AXES_OF_COLUMNS: Mapping[str, str] = {
     "log U": "log_u",
     "log P/k": "log_pressure",
     "12 + log O/H": "oxygen_abundance",
     "log E_peak": "log_peak_energy",
 }
 
-SPECTRA: Mapping[str, str] = {
+LINES_OF_COLUMNS: Mapping[str, str] = {
     "Halpha": "Ha",
     "Hbeta": "Hb",
     "Hgamma": "Hg",
@@ -69,8 +70,8 @@ def read_nebulabayes(path: Path) -> NebularTable:
     with open_source_fits(path) as file:
         data = file[1].data
         values = {name: np.asarray(data[name], dtype=np.float64) for name in data.columns.names}
-    stated = [name for name in COLUMNS if name in values]
-    axes = {COLUMNS[name]: np.unique(values[name]).round(4) for name in stated}
+    stated = [name for name in AXES_OF_COLUMNS if name in values]
+    axes = {AXES_OF_COLUMNS[name]: np.unique(values[name]).round(4) for name in stated}
     shape = tuple(len(nodes) for nodes in axes.values())
     order = np.lexsort([values[name] for name in reversed(stated)])
     if len(order) != np.prod(shape):
@@ -78,7 +79,7 @@ def read_nebulabayes(path: Path) -> NebularTable:
     bare = {name.translate(str.maketrans("", "", "[] ")): name for name in LINES}
     ratios = {}
     for name, column in values.items():
-        line = SPECTRA.get(name) or bare.get(name.replace(" ", ""))
+        line = LINES_OF_COLUMNS.get(name) or bare.get(name.replace(" ", ""))
         if line is not None:
             ratios[line] = np.nan_to_num(column)[order].reshape(shape)
     others = [number for number, name in enumerate(axes) if name != "log_pressure"]

@@ -1,4 +1,6 @@
-"""Populations that a fit has solved for: the strength of their prior, and draws of their weights."""
+"""Populations that a fit has solved for by non-negative least squares inside the model: the strength of their prior,
+and draws of their weights.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -34,11 +36,11 @@ _SEED = 1
 
 def has_free_strength(forward: AbstractForward) -> bool:
     """Whether the strength of a prior is to be found from the data."""
-    found = _solving(forward)
+    found = _mixtures_or_none(forward)
     return found is not None and not all(_held(found[1]))
 
 
-def _solving(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
+def _mixtures_or_none(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
     """The mixtures by which a model solves for free-form populations, and its components."""
     if not isinstance(forward, Forward) or forward.mixtures is None or not isinstance(forward.source, ComponentsSource):
         return None
@@ -46,9 +48,10 @@ def _solving(forward: AbstractForward) -> tuple[Mixtures, SmoothGalaxy] | None:
 
 
 def with_strength(posterior: Posterior, latent: Latent) -> Posterior:
-    """The model with the strengths of which half of the draws at these latents are higher; those given stay."""
-    mixtures, base = _solving_of(posterior)
-    drawn = _drawn_strength(mixtures, _solved(posterior, jnp.asarray(latent)), jax.random.key(_SEED), _held(base))
+    """The posterior with each free prior strength set to the median of its draws at these latents; strengths that the
+    configuration gives stay."""
+    mixtures, base = _mixtures_of(posterior)
+    drawn = _drawn_strength(mixtures, _solved_at(posterior, jnp.asarray(latent)), jax.random.key(_SEED), _held(base))
     known = mixtures.strength
     strength = jax.device_put(jnp.median(drawn, axis=0).astype(known.dtype), known.sharding)
     return eqx.tree_at(lambda posterior: posterior.forward.mixtures.strength, posterior, strength)
@@ -59,7 +62,7 @@ def with_known_strength(posterior: Posterior, known: Mapping[str, Populations]) 
 
     Raises ConfigError where there is none of that name.
     """
-    mixtures, base = _solving_of(posterior)
+    mixtures, base = _mixtures_of(posterior)
     names = [base.names[number] for number in mixtures.solved]
     missing = [name for name in names if name not in known]
     if missing:
@@ -73,17 +76,16 @@ def with_known_strength(posterior: Posterior, known: Mapping[str, Populations]) 
 
 
 def followed_by_weights(posterior: Posterior, latent: Latent) -> Float[ndarray, "vector y x wave"]:
-    """F with F F^T = A (A^T A + S^T S)^-1 A^T: what the weights that are solved for follow of the voxels' noise, in
-    units of its standard deviations; no vector without such weights.
+    """A square root F of the hat matrix H = F F^T: the part of the noise that the solved weights fit away.
 
-    A: the templates of weights that are not 0, S: the rows of their smoothness prior with its strength. The sum of the
-    squares of F is the effective number of weights.
+    In units of sigma; trace H is the effective number of weights. H = A (A^T A + S^T S)^-1 A^T; A: the templates of
+    weights that are not 0, S: the rows of their smoothness prior with its strength. No vector without solved weights.
     """
-    solving = _solving(posterior.forward)
+    solving = _mixtures_or_none(posterior.forward)
     if solving is None:
         return np.zeros((0, *posterior.forward.shape))
     mixtures, _ = solving
-    found = _solved(posterior, jnp.asarray(latent))
+    found = _solved_at(posterior, jnp.asarray(latent))
     free, size = np.asarray(found.free), found.problem.design.shape[0]
     stacked = np.concatenate([np.asarray(rows, np.float64) for rows in (found.problem.design, mixtures.rows)])[:, free]
     even = np.linalg.qr(stacked / np.linalg.norm(stacked, axis=0))[0]
@@ -92,11 +94,11 @@ def followed_by_weights(posterior: Posterior, latent: Latent) -> Float[ndarray, 
 
 def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Populations]:
     """The populations solved for at these latents, by the names of their components, with draws of the weights."""
-    solving = _solving(posterior.forward)
+    solving = _mixtures_or_none(posterior.forward)
     if solving is None:
         return {}
     mixtures, base = solving
-    solved = _solved(posterior, jnp.asarray(latent))
+    solved = _solved_at(posterior, jnp.asarray(latent))
     best, ends = mixtures.parts(solved.weights), np.cumsum([len(table) for table in mixtures.coefficients])
     drawn = np.split(_drawn_weights(mixtures, base, solved), ends[:-1], axis=1)
     found = {}
@@ -115,8 +117,8 @@ def populations_at(posterior: Posterior, latent: Latent) -> dict[str, Population
     return found
 
 
-def _solving_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
-    solving = _solving(posterior.forward)
+def _mixtures_of(posterior: Posterior) -> tuple[Mixtures, SmoothGalaxy]:
+    solving = _mixtures_or_none(posterior.forward)
     if solving is None:
         raise ValueError("expected populations that are solved for, got none")
     return solving
@@ -159,7 +161,7 @@ def _drawn_strength(mixtures: Mixtures, solved: Solved, key: Array, held: tuple[
 
 
 @jax.jit
-def _solved(posterior: Posterior, latent: Latent) -> Solved:
+def _solved_at(posterior: Posterior, latent: Latent) -> Solved:
     forward = posterior.forward
     if not isinstance(forward, Forward):
         raise ValueError("expected the model of one cube, got that of several data sets")

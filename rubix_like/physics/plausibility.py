@@ -59,7 +59,7 @@ _SAMPLED_VOXELS = 1 << 20
 _LOG_RADIUS, _BINS_PER_DEX, _N_BINS = -12.0, 100, 2400
 """Bins of log10(radius / kpc): where they begin, how many to a dex and in all; the first one holds radius 0."""
 
-_UNIT = (
+_UNIT_REMEDY = (
     "Give the unit: of a table in galaxy.columns, of a file in a field map (docs/inputs.md), of components with their "
     "numbers (galaxy.components: mass: 1e10 Msun, light: {scale_length: 3 kpc}), in Python as a quantity"
 )
@@ -141,7 +141,7 @@ def _weighted(columns: Mapping[str, Any], name: str) -> Float[ndarray, " particl
 
 
 def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> Iterator[Note]:
-    """Sentences on numbers that no galaxy has, with the likely cause; `is_at_rest`: as the user wants it.
+    """Notes on numbers that no galaxy has, with the likely cause; `is_at_rest`: as the user wants it.
 
     None for a galaxy without stellar mass, such as one of gas or of emission lines alone.
     """
@@ -154,7 +154,7 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> Itera
             yield Note(
                 "galaxy.dispersion",
                 f"the stars' velocity dispersion is {sums.dispersion:.3g} km/s, which is no galaxy's (at least "
-                f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT}",
+                f"{LEAST_DISPERSION:g}): are the velocities in another unit? {_UNIT_REMEDY}",
                 WARNING,
             )
         speed = float(np.linalg.norm(sums.momentum / sums.mass))
@@ -173,7 +173,7 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> Itera
                 "galaxy.ages",
                 f"{percent(mass / sums.mass)} of the stars' mass is younger than {10**log_age:g} yr, which is no "
                 f"galaxy's (at most {percent(most)}): are ages in Gyr or Myr taken for yr, or for log10(age / yr)? "
-                f"{_UNIT}",
+                f"{_UNIT_REMEDY}",
                 WARNING,
             )
     for kind, rich, mass in (("stars", sums.rich, sums.mass), ("gas", sums.rich_gas, sums.gas)):
@@ -195,13 +195,13 @@ def implausible_galaxy(sums: ParticleSums, *, is_at_rest: bool = False) -> Itera
 
 
 def implausible_mass(mass: float) -> Iterator[Note]:
-    """A sentence on a sum of the stars' birth masses (Msun) that no galaxy has; none without stellar mass."""
+    """A note on a sum of the stars' birth masses (Msun) that no galaxy has; none without stellar mass."""
     low, high = STELLAR_MASSES
     if mass and not low <= mass <= high:
         yield Note(
             "galaxy.mass",
             f"the stars' birth masses add up to {mass:.3g} Msun, which is no galaxy's ({low:g} to {high:g}): are they "
-            f"in another unit, such as 1e10 Msun/h? {_UNIT}",
+            f"in another unit, such as 1e10 Msun/h? {_UNIT_REMEDY}",
             WARNING,
         )
 
@@ -220,7 +220,7 @@ def _notes_on_radius(radius: float, mass: float) -> Iterator[Note]:
     yield Note(
         "galaxy.size",
         f"the half-mass radius of the stars is {radius:.2g} kpc, which is no galaxy's ({low:g} to {high:g}): "
-        f"{cause}? {_UNIT}",
+        f"{cause}? {_UNIT_REMEDY}",
         WARNING,
     )
 
@@ -231,7 +231,7 @@ def implausible_voxels(
     used: Bool[ndarray, "y x wave"],
     sigma: float | None = None,
 ) -> Iterator[Note]:
-    """Sentences on fluxes (1e-20 erg/s/cm2/Angstrom), variances and masks that no observation has, with the likely
+    """Notes on fluxes (1e-20 erg/s/cm2/Angstrom), variances and masks that no observation has, with the likely
     cause; cubes of more than 2^20 voxels are judged by a sample of them. `sigma`: `fit.sigma`, where the variances are
     those of it."""
     if flux.size > _SAMPLED_VOXELS:

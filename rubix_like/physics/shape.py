@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 
     @property
     def converged(self) -> bool:
-        """Whether the iteration came to its end."""
+        """Whether the last iteration moved both ratios by less than `CHANGE`."""
         return self.change < CHANGE
 
     @property
@@ -57,7 +57,8 @@ def measure_shape(
     ratios to be means over the volume, not those at its surface; at fixed volume as in Thob et al. 2019, MNRAS 485,
     972). Ends when both ratios move by less than 1e-3, or after 100 iterations. A star counts by its mass, wherever it
     is, so the shape is that of the bulk of the mass; those outside do not count at all.
-    None: fewer than three stars within the sphere, or all of them on one line through the origin. Lengths in any unit.
+    None: fewer than three stars within the sphere, or all of them on one line through the origin; where a later
+    ellipsoid has too few stars, or stars on one line only, the shape before it is returned. Lengths in any unit.
     """
     rows = np.ascontiguousarray(position.T)
     axes, ratios, shape = np.eye(3), np.ones(3), None

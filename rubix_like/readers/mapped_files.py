@@ -93,7 +93,7 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
 
 def _fitting(container: AbstractContainer, kind: str) -> list[str]:
     """The names of field maps that fit, without those that give way to another one that does."""
-    fitting = {name: marks for name, marks in _usable()[0].items() if fits(marks, container, kind)}
+    fitting = {name: marks for name, marks in _usable()[0].items() if matches(marks, container, kind)}
     beaten = {loser for marks in fitting.values() for loser in marks.over}
     return [name for name in fitting if name not in beaten]
 
@@ -110,7 +110,7 @@ def _usable() -> tuple[dict[str, RecognisedBy | FieldMap], list[str]]:
     return usable, problems
 
 
-def fits(field_map: RecognisedBy | FieldMap, container: AbstractContainer, kind: str) -> bool:
+def matches(field_map: RecognisedBy | FieldMap, container: AbstractContainer, kind: str) -> bool:
     """Whether a field map is for this kind of file and one of its ways to recognise it holds."""
     return kind in field_map.container and any(_holds(way, container) for way in field_map.recognise)
 

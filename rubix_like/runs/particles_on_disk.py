@@ -29,7 +29,7 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard_local
 from rubix_like.readers.galaxy_loading import has_more_stars, load, needs_all_stars, open_galaxy
 from rubix_like.runs.run_files import output_files
-from rubix_like.runtime.mesh.mesh import check_process_mesh, put, replicated
+from rubix_like.runtime.mesh.mesh import put, replicated, rows_of_process
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup, least_memory
 from rubix_like.runtime.progress import Progress, Report
 
@@ -197,7 +197,7 @@ def check_together(config: RunConfig, team: AbstractProcessGroup) -> None:
             "make it from the files of the pointings (rubix_like.make_mosaic)"
         )
     mesh = mesh_of(config.devices)
-    team.exchange(lambda: check_process_mesh(mesh, team))
+    team.exchange(lambda: rows_of_process(mesh, team))
 
 
 @named_arguments

@@ -132,8 +132,8 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
 
     A run of several observations writes those of each, called after `path` and the observation; so do arms that are
     not joined.
-    A run with one field writes `path` alone. With several, the cube of each is called after `path` and the pointing's
-    name or number, cube_1.fits, and `path` is the mosaic, unless `observation.mosaic` is false.
+    A run with one field writes one cube, `path`. With several, the cube of each is called after `path` and the
+    pointing's name or number, cube_1.fits, and `path` is the mosaic, unless `observation.mosaic` is false.
     Maps are made of each pointing, not of the mosaic.
     """
     path = path.expanduser()
@@ -164,7 +164,8 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
 def check_output(
     config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = (), *, overwrite: bool = False
 ) -> list[Path]:
-    """The files of a run; ConfigError or OSError where they could not be written at `path`, and beside it, after it.
+    """The files of a run; ConfigError or OSError where they cannot be written at `path` or under the names made
+    from it.
 
     `n_processes`: how many write each cube together; `read` and `overwrite` as in `check_replaced`.
     """

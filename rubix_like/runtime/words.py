@@ -36,7 +36,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def percent(share: SupportsFloat, digits: int = 0) -> str:
-    """`24.5 %` of the share 0.245."""
+    """`24 %` of the share 0.245; `24.5 %` with `digits=1`."""
     return f"{100 * float(share):.{digits}f} %"
 
 

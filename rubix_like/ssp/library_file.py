@@ -3,7 +3,7 @@
 Attributes: format, format_version, name, medium ("air" or "vacuum"), flux_unit, age_unit, imf, solar_metallicity,
 citation, licence, source, sha256. Datasets: spectra (metal, age, rest) float32, gzip with shuffle; log_age (age,);
 metallicity (metal,) mass fraction; rest_wavelength (rest,) Angstrom in `medium`; fwhm (rest,) Angstrom; optionally
-surviving_fraction (metal, age), stars and remnants.
+surviving_fraction (metal, age): mass in stars and remnants now over mass at birth.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,8 @@ surviving fractions are rounded to 32 bits."""
 class SSPTable:
     """A library as its file states it: wavelengths, spectra (per Angstrom) and fwhm are in `medium`.
 
-    Shapes and order of the arrays are checked when it is built (ValueError); shapes and units are those of the file.
+    Shapes, order, finiteness and limits of the arrays, and the sign of the light, are checked when it is built
+    (ValueError); shapes and units are those of the file.
     """
 
     name: str
@@ -86,7 +87,8 @@ class SSPTable:
 
 
 def check_arrays(name: str, arrays: dict[str, Any]) -> None:
-    """Raise ValueError unless shapes agree, axes increase strictly, values can be and no population's light < 0."""
+    """Raise ValueError unless shapes agree, axes increase strictly, values are finite and within `LIMITS`, and no
+    population's light is < 0."""
     axes = {axis: np.shape(arrays[axis]) for axis in ("metallicity", "log_age", "rest_wavelength")}
     for axis, shape in axes.items():
         if len(shape) != 1 or shape[0] < 2:

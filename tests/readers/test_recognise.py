@@ -8,7 +8,7 @@ from snapshot_reading import open_hdf5
 
 from rubix_like import ConfigError
 from rubix_like.extend import load_field_map, resource_names
-from rubix_like.readers.mapped_files import check_named, fits, recognise
+from rubix_like.readers.mapped_files import check_named, matches, recognise
 
 MAPS = {name: load_field_map(name) for name in resource_names("simulations")}
 
@@ -30,7 +30,7 @@ def test_a_file_of_each_simulation_is_recognised(tmp_path, files, name):
     """By one field map only, those that are declared to give way left out; stars alone are enough."""
     with open_hdf5(files[name]) as container:
         assert recognise(container).name == name
-        fitting = [other for other in MAPS if fits(MAPS[other], container, "hdf5")]
+        fitting = [other for other in MAPS if matches(MAPS[other], container, "hdf5")]
     assert set(fitting) - {name} <= set(MAPS[name].over)
 
     def change(file):

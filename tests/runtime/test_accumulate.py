@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.runtime.mesh.mesh import UsedFirst, accumulate, split
+from rubix_like.runtime.mesh.mesh import UsedFirst, accumulate, chunk_counts
 
 
 class Points(eqx.Module):
@@ -35,7 +35,7 @@ def total(particles, chunk, two_levels=True):
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 17, 100, 1000, 4097])
 @pytest.mark.parametrize("chunk", [1, 3, 64, 10**6])
 def test_split_holds_all_particles_in_small_chunks(n, chunk):
-    groups, per_group, size = split(n, chunk)
+    groups, per_group, size = chunk_counts(n, chunk)
     assert size <= chunk
     assert groups * per_group * size >= n
     assert groups * per_group * (size - 1) < n
@@ -46,7 +46,7 @@ def test_split_holds_all_particles_in_small_chunks(n, chunk):
 @pytest.mark.parametrize("chunk", [1, 3, 64])
 def test_split_in_one_level(chunk):
     """One group, and no chunk without particles."""
-    groups, n_chunks, size = split(1000, chunk, two_levels=False)
+    groups, n_chunks, size = chunk_counts(1000, chunk, two_levels=False)
     assert (groups, n_chunks) == (1, np.ceil(1000 / chunk))
     assert (n_chunks - 1) * size < 1000 <= n_chunks * size
     assert size <= chunk

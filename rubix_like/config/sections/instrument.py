@@ -153,7 +153,7 @@ def _require_only(*names: str) -> ConfigDict:
 
 _MOST_ON_A_SIDE = 100_000
 _ARM = re.compile(r"[A-Za-z0-9_]+")
-_OF_ARMS = WithJsonSchema(
+_ARMS_SCHEMA = WithJsonSchema(
     {"anyOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, {"type": "null"}]}
 )
 
@@ -255,7 +255,7 @@ class InstrumentSettings(AbstractSettings):
     """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
     fibres: Annotated[Fibres, Field(exclude_if=lambda value: value is None)] = None
     """A bundle of fibres that collects the light instead of the spaxels; null: none."""
-    arms: Annotated[dict[str, ArmSettings] | None, Field(exclude_if=lambda value: value is None), _OF_ARMS] = None
+    arms: Annotated[dict[str, ArmSettings] | None, Field(exclude_if=lambda value: value is None), _ARMS_SCHEMA] = None
     """Arms by name, each the name of a preset whose wavelength, lsf and detector it has, or a section of these keys
     (and name), which replace the instrument's own; null: the instrument is one."""
     join: Annotated[StrictBool, Field(exclude_if=lambda value: not value)] = False
@@ -374,7 +374,8 @@ _ALWAYS_STATED: frozenset[str] = frozenset(InstrumentSettings.model_fields) - {"
 
 
 def is_complete(section: Mapping[str, Any]) -> bool:
-    """Whether an instrument section states every key, so that its preset no longer matters."""
+    """Whether an instrument section states every key that a recorded run always states (`_ALWAYS_STATED`), so that its
+    preset no longer matters."""
     return set(section) >= _ALWAYS_STATED
 
 
@@ -383,7 +384,9 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
-    return merge_layers(preset_layers(section, _ALWAYS_STATED), {**_OF_ARM, "psf": merged_psf, "arms": _merged_arms})
+    return merge_layers(
+        preset_layers(section, _ALWAYS_STATED), {**_ARM_MERGES, "psf": merged_psf, "arms": _merged_arms}
+    )
 
 
 def over_recorded(section: Mapping[str, Any], key: str, value: object) -> object:
@@ -391,10 +394,10 @@ def over_recorded(section: Mapping[str, Any], key: str, value: object) -> object
     recorded = section.get(key)
     if isinstance(recorded, Mapping):
         recorded = {name: setting for name, setting in recorded.items() if setting is not None}
-    return merge_layers([{key: recorded}, {key: value}], {**_OF_ARM, "psf": merged_psf})[key]
+    return merge_layers([{key: recorded}, {key: value}], {**_ARM_MERGES, "psf": merged_psf})[key]
 
 
-_OF_ARM = {"wavelength": merged_wavelength, "detector": merged_detector}
+_ARM_MERGES = {"wavelength": merged_wavelength, "detector": merged_detector}
 """What merges the keys of an arm that are merged key by key."""
 
 
@@ -403,7 +406,7 @@ def _merged_arms(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict
     for name, arm in override.items():
         below = {"name": preset[name]} if isinstance(preset.get(name), str) else preset.get(name)
         if isinstance(below, Mapping) and isinstance(arm, Mapping) and "name" not in arm:
-            merged[name] = merge_layers([below, arm], _OF_ARM)
+            merged[name] = merge_layers([below, arm], _ARM_MERGES)
             del merged[name]["based_on"]
     return merged
 
@@ -428,14 +431,14 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
         )
     whole = {str(name): _whole_arm(section, arm) for name, arm in arms.items()}
     if chosen is None:
-        _check_used(arms, {key: given[key] for key in stray})
+        _refuse_without_effect(arms, {key: given[key] for key in stray})
     if chosen is not None and chosen not in whole:
         raise ConfigError(f"arm: expected one of {', '.join(whole)}, got '{chosen}'")
     is_settled = chosen is None and (not whole or is_complete(given))
     if is_settled or not all(isinstance(arm, Mapping) for arm in whole.values()):
         return {**section, "arms": whole}
     if chosen is not None:
-        arm = merge_layers([whole[chosen], {key: given[key] for key in stray}], _OF_ARM)
+        arm = merge_layers([whole[chosen], {key: given[key] for key in stray}], _ARM_MERGES)
         return {**section, **arm, "arms": None, "join": False}
     if section.get("join") is not True:
         first = next(iter(whole.values()))
@@ -447,9 +450,9 @@ def with_arms(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     return {**section, "wavelength": joined_bins(bins).model_dump(), "arms": whole}
 
 
-def _check_used(arms: Mapping[Any, Any], stray: Mapping[str, Any]) -> None:
+def _refuse_without_effect(arms: Mapping[Any, Any], stray: Mapping[str, Any]) -> None:
     for key, section in stray.items():
-        for below in section if key in _OF_ARM and isinstance(section, Mapping) and section else [None]:
+        for below in section if key in _ARM_MERGES and isinstance(section, Mapping) and section else [None]:
             if arms and all(_sets(arm, key, below) for arm in arms.values()):
                 place = key if below is None else f"{key}.{below}"
                 raise ConfigError(
@@ -480,7 +483,7 @@ def _whole_arm(section: Mapping[str, Any], arm: object) -> Any:
             f"{', '.join(map(str, below['arms']))}; give presets of one detector each"
         )
     layers = [{key: below.get(key) for key in ArmSettings.model_fields}, arm]
-    merged = {key: value for key, value in merge_layers(layers, _OF_ARM).items() if key not in ("name", "based_on")}
+    merged = {key: value for key, value in merge_layers(layers, _ARM_MERGES).items() if key not in ("name", "based_on")}
     with_own_edges = with_edges(merged)
     return {**merged, "wavelength": with_own_edges.get("wavelength")}
 

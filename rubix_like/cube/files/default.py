@@ -28,7 +28,7 @@ from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube, n_unusable
 from rubix_like.cube.cube_parts import Block, ShardedCube
-from rubix_like.cube.files.fits_images import Member, VoxelImage, broken_sums, voxel_image
+from rubix_like.cube.files.fits_images import Member, VoxelImage, checksum_faults, voxel_image
 from rubix_like.cube.footprint import SPECTRAL_TYPE, Card, Footprint, header_of, table_hdu
 from rubix_like.cube.maps import Maps
 from rubix_like.cube.meta import (
@@ -386,7 +386,7 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
     """The HDUs of a file of ours; whatever goes wrong with them inside is a ValueError that says what was expected."""
     try:
         with warnings.catch_warnings(action="error", category=AstropyUserWarning), opened_fits(path) as hdus:
-            broken = broken_sums(hdus)
+            broken = checksum_faults(hdus)
             if broken:
                 raise ValueError(
                     f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "

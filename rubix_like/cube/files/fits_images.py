@@ -1,7 +1,8 @@
-"""FITS files whose images are written block by block, by one process or by several into the same file.
+"""FITS files: images written block by block (also by several processes into one file), gzipped or tile-compressed, and
+their checksums made and verified.
 
 In FITS, wavelength is the slowest axis of a cube: some bins of it are a contiguous range of bytes of an image. What
-is written is, byte for byte, what astropy writes of the same HDUs with whole images, and checksums (`fits_checksum`).
+is written is, byte for byte, what astropy writes of the same HDUs with whole images, and checksums.
 """
 
 import errno
@@ -35,8 +36,8 @@ _PUNCTUATION = (*range(0x3A, 0x41), *range(0x5B, 0x61))
 
 
 def sum_of_words(content: Any, offset: int = 0) -> int:
-    """The sum of the bytes of a buffer, which is filled up with zeros to whole words; `offset`: bytes of the data
-    before it."""
+    """Ones'-complement sum of the 32-bit words of a buffer, padded with zeros; `offset`: bytes of the data before
+    it."""
     values = np.frombuffer(content, np.uint8)
     before = offset % 4
     after = -(before + len(values)) % 4
@@ -78,7 +79,7 @@ def encoded_sum(value: int) -> str:
     return bytes([letters[-1], *letters[:-1]]).decode("ascii")
 
 
-def broken_sums(hdus: Any) -> tuple[str, ...]:
+def checksum_faults(hdus: Any) -> tuple[str, ...]:
     """Sentences on the HDUs of an opened file that were changed or damaged, by their checksums, where they have any."""
     found = {f"HDU {number} ({hdu.name or 'without a name'})": _fault(hdu) for number, hdu in enumerate(hdus)}
     return tuple(f"{place}: {fault}" for place, fault in found.items() if fault)
@@ -204,7 +205,7 @@ class FilePlan:
 
 def plan_file(members: Sequence[Member]) -> FilePlan:
     """The places of everything in a file; raises astropy's VerifyError for HDUs that do not conform to the standard."""
-    conforming(members)
+    make_conforming(members)
     fixed, images, size = dict[int, bytes](), list[PlacedImage](), 0
     for member in members:
         if isinstance(member, VoxelImage):
@@ -218,7 +219,7 @@ def plan_file(members: Sequence[Member]) -> FilePlan:
     return FilePlan(fixed, tuple(images), size)
 
 
-def conforming(members: Sequence[Member]) -> None:
+def make_conforming(members: Sequence[Member]) -> None:
     """Let the first HDU say that others follow; raises astropy's VerifyError where one breaks the standard."""
     hdus = fits.HDUList([member.hdu if isinstance(member, VoxelImage) else member for member in members])
     hdus.verify("exception")
@@ -232,7 +233,7 @@ def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProc
     for a single process. Raises OSError, and ValueError where the parts are not the whole cube.
     """
     if path.suffix.lower() == ".gz":
-        team.exchange(lambda: _write_compressed(plan, cube, path))
+        team.exchange(lambda: _write_gzipped(plan, cube, path))
         return
 
     def begin() -> tuple[list[int], list[tuple[int, int]]]:
@@ -296,7 +297,7 @@ def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
         rest, offset = rest[written:], offset + written
 
 
-def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
+def _write_gzipped(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
     """Write the file from its beginning to its end, gzipped; the checksums, which stand first, are made before."""
     check_complete(cube.ranges, cube.shape[2])
     images = {placed.start: placed.image for placed in plan.images}
@@ -340,13 +341,13 @@ _DITHER_SEED = 1
 _END = b"END".ljust(80)
 
 
-def write_compressed(members: Sequence[Member], cube: ShardedCube, path: Path, packing: Packing) -> None:
+def write_tile_compressed(members: Sequence[Member], cube: ShardedCube, path: Path, packing: Packing) -> None:
     """Write the members to the new file `path`, one image after the other in memory; `cube` has all its parts.
 
     Raises OSError, and ValueError where the parts are not the whole cube.
     """
     check_complete(cube.ranges, cube.shape[2])
-    conforming(members)
+    make_conforming(members)
     with path.open("wb") as file:
         for member in members:
             file.write(_compressed(member, cube, packing) if isinstance(member, VoxelImage) else encoded(member))
@@ -383,4 +384,4 @@ def write_members(
     if packing.is_none:
         write_fits(plan_file(members(cube)), cube, path, team)
     else:
-        team.exchange(lambda: write_compressed(members(cube), cube, path, packing))
+        team.exchange(lambda: write_tile_compressed(members(cube), cube, path, packing))

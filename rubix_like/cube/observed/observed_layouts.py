@@ -18,7 +18,7 @@ from astropy.utils.exceptions import AstropyUserWarning, AstropyWarning
 from numpy import ndarray
 
 from rubix_like.cube.bins import Medium
-from rubix_like.cube.files.fits_images import broken_sums
+from rubix_like.cube.files.fits_images import checksum_faults
 from rubix_like.cube.survey_files.survey_cubes import DO_NOT_USE, NO_COVERAGE
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
@@ -57,7 +57,7 @@ def opened(path: Path) -> Iterator[Any]:
 def notes_on_sums(path: Path, hdus: Any) -> tuple[str, ...]:
     """Sentences on HDUs that were changed or damaged since their checksums were made; ValueError for a file of ours."""
     try:
-        broken = broken_sums(hdus)
+        broken = checksum_faults(hdus)
     except UNREADABLE as error:
         raise ValueError(
             f"{path}: expected a whole FITS file, got one that cannot be read ({reason_of(error)})"

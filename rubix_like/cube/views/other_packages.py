@@ -74,23 +74,23 @@ def to_xarray(cube: Cube) -> "Dataset":
     xarray = import_optional("xarray", "to_xarray")
     found = {name: getattr(cube, name) for name in (*OF_VOXELS, "lsf_fwhm", "mean_v_los", "wave_edges")}
     arrays = {
-        name: (ARRAYS[name][0], np.asarray(values), _words(*ARRAYS[name][1:]))
+        name: (ARRAYS[name][0], np.asarray(values), _attributes(*ARRAYS[name][1:]))
         for name, values in found.items()
         if values is not None
     }
     x, y = cube.footprint.centres()
     sky = sky_at(cube, *np.meshgrid(np.arange(cube.n_x), np.arange(cube.n_y)))
     coordinates = {
-        "wave": ("wave", cube.wavelength, _words("Angstrom", f"centres of the bins, in {cube.medium}")),
-        "x": ("x", np.asarray(x), _words("arcsec", "offset of the columns to the East")),
-        "y": ("y", np.asarray(y), _words("arcsec", "offset of the rows to the North")),
-        "ra": (("y", "x"), sky.ra.deg, _words("deg", "right ascension of the spaxel's centre")),
-        "dec": (("y", "x"), sky.dec.deg, _words("deg", "declination of the spaxel's centre")),
+        "wave": ("wave", cube.wavelength, _attributes("Angstrom", f"centres of the bins, in {cube.medium}")),
+        "x": ("x", np.asarray(x), _attributes("arcsec", "offset of the columns to the East")),
+        "y": ("y", np.asarray(y), _attributes("arcsec", "offset of the rows to the North")),
+        "ra": (("y", "x"), sky.ra.deg, _attributes("deg", "right ascension of the spaxel's centre")),
+        "dec": (("y", "x"), sky.dec.deg, _attributes("deg", "declination of the spaxel's centre")),
     }
     known = {key: value for key, value in cube.meta.items() if value is not None}
     attributes = {**known, "medium": cube.medium, "sampling": cube.sampling, "pixel_scale": cube.pixel_scale}
     return xarray.Dataset(arrays, coordinates, attributes)
 
 
-def _words(unit: str, meaning: str) -> dict[str, str]:
+def _attributes(unit: str, meaning: str) -> dict[str, str]:
     return {"units": unit, "long_name": meaning}

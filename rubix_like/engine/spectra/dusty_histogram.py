@@ -51,8 +51,11 @@ class DustColours(eqx.Module):
 
 
 class Shares(eqx.Module):
-    """Shares of particles in spaxels, as a tile needs them: `used` where there is one, `local` the first of the four
-    velocity nodes from the first of the tile's."""
+    """Shares of particles in spaxels, as a tile needs them.
+
+    `amount`: amount of a template that the share shines, 0 at empty places; `coordinates`: in the template table, and
+    A(V); `node_weight`: of its four velocity nodes; `local`: the first of them, counted from the tile's first node.
+    """
 
     amount: Float[Array, "*place"]
     coordinates: tuple[Float[Array, "*place"], ...]
@@ -61,7 +64,8 @@ class Shares(eqx.Module):
 
 
 class Tiles(eqx.Module):
-    """Shares in tiles, each of one `cell`: a spaxel and a window of velocity nodes; `number` of cells for no tile."""
+    """Shares in tiles, each of one `cell`: a spaxel and a window of velocity nodes; the number of cells where there
+    is no tile."""
 
     shares: Shares
     cell: Int[Array, "step tile"]

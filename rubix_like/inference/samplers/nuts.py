@@ -35,7 +35,7 @@ _FIRST_STEP_SIZE = 0.5
 _FAST, _SLOW, _WINDOW_END, _LAST, _NONE = range(5)
 
 _PREVIOUS = 10.0
-"""Draws that the inverse mass matrix of a window counts for in the next one; the first is that of the approximation."""
+"""Weight, in draws, of the previous window's inverse mass matrix in the next estimate."""
 
 _FEWEST_LAST = 10
 """Steps after the last window, at least: the step size begins anew there, with ten times the old one."""

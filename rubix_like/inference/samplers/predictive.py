@@ -1,4 +1,5 @@
-"""Predictions of draws: mean and variance of the model over the posterior, and of data like those that were fitted.
+"""Posterior predictions: mean and variance cubes, p of discrepancies between data and model, and ln(likelihood) of each
+point.
 
 Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6. Counts, means and
 sums of squared deviations over rows of devices are merged as by Chan, Golub & LeVeque (1979, Stanford CS-79-773).
@@ -67,7 +68,7 @@ neighbours, of squares of the residual light of each spaxel and of each bin, and
 UNLIKELY: float = 0.01
 """p, or 1 - p, below which a check is noted: fewer than 99 draws know none."""
 
-_HALF_LOG_TURN = 0.5 * np.log(2 * np.pi)
+_HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 
 Voxels = Float[Array, "y x wave"]
 
@@ -184,7 +185,7 @@ def _log_densities(likelihood: Likelihood, flux: Voxels, scale: NoiseScale) -> V
     if isinstance(likelihood.errors, AbstractErrorDistribution):
         density = likelihood.errors.log_density(residual)
     else:
-        density = -0.5 * residual**2 - _HALF_LOG_TURN
+        density = -0.5 * residual**2 - _HALF_LOG_2PI
     return jnp.where(used, density + jnp.log(jnp.where(used, weight, 1)), 0)
 
 
@@ -214,7 +215,8 @@ def predictive_p(
 
 
 def notes_on_checks(checks: Mapping[str, float]) -> list[Note]:
-    """Sentences on checks that data like these fail."""
+    """Warnings for checks with p below `UNLIKELY` (the data are too far from the model) or above 1 - `UNLIKELY` (too
+    near)."""
     far = [f"{name} (p {p:.2g})" for name, p in checks.items() if p < UNLIKELY]
     near = [f"{name} (p {p:.2g})" for name, p in checks.items() if 1 - p < UNLIKELY]
     notes = []
@@ -359,7 +361,7 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], setti
 
 
 def _with_each(found: Predictive, problem: Problem, drawn: DrawnModels, number: int, points: str | None) -> Predictive:
-    """The models with what single draws say of the one cube, or of the set of data with this number."""
+    """`found` with its `checks` and `pointwise`; `number`: of its set of data, 0 for the one cube."""
     likelihood, each = problem.posterior.likelihood, drawn.each[number]
     data, replicated = (np.asarray(rows).reshape(-1, rows.shape[-1]) for rows in (each.data, each.replicated))
     with_points = points is not None and has_points(likelihood, len(problem.sets))[number]

@@ -301,12 +301,14 @@ class FieldMap(AbstractSettings):
     over: tuple[str, ...] = ()
     """Field maps that give way to this one where both fit."""
     expansion: Literal["always", "auto", "never"] = "always"
-    """Whether runs are cosmological; always: but for those whose header denies it (`cosmological`, or Omega_m = 0);
-    auto: nor are those whose Time (1 + Redshift) is not 1."""
+    """Whether runs are cosmological; always: yes, unless the header denies it (`cosmological`, or Omega_m = 0); auto:
+    as always, and without `cosmological` also no where Time x (1 + Redshift) is not 1, or where Omega_m and one of
+    these are missing."""
     header: HeaderSettings = HeaderSettings()
     attributes: AttributeSettings | None = None
     fixed_units: bool = False
-    """Whether every file has the units stated here, or those of its header: what else a dataset says is damage."""
+    """Whether every file has the units stated here, or those of its header: a dataset that states another unit
+    (`attributes.cgs`) is refused as damaged."""
     labels: LabelSettings | None = None
     """Membership of haloes and subhaloes, for selections without a catalogue."""
     stars: FamilySettings
@@ -356,7 +358,7 @@ def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
 
 
 def load_recognised_by(name: str) -> "RecognisedBy | FieldMap":
-    """A packaged field map by what tells its files alone, in a third of the time; of others all."""
+    """Only the recognising keys of a packaged map (three times faster than the whole); of any other map, the whole."""
     if name not in resource_names(FIELD_MAPS):
         return load_field_map(name)
     section = read_section(resource(FIELD_MAPS, name))

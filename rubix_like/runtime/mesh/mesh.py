@@ -1,4 +1,6 @@
-"""Particles on a mesh of devices: the mesh, the spec tree, padding, placement."""
+"""Device meshes: making them, laying arrays and the detector's bins out on them, padding particles, and summing over
+chunks of particles.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -69,7 +71,8 @@ def mesh_of_shape(shape: Mapping[str, int]) -> Mesh:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Raise ConfigError unless the mesh's axes are "data", or "data" and "wave"."""
+    """Raise ConfigError unless the mesh's axes are "data", optionally with "wave" after it and "sample" before it
+    (where "sample" stands is not checked)."""
     names = tuple(name for name in mesh.axis_names if name != SAMPLE_AXIS)
     if names not in {(DATA_AXIS,), (DATA_AXIS, WAVE_AXIS)}:
         raise ConfigError(
@@ -89,11 +92,10 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def varying(tree: Any, *like: Any) -> Any:
-    """Arrays that are the same on all devices, as the start of a sum of what differs from one to the next, or as what a
-    `lax.cond` over such parts reads: `jax.vmap` turns its choice into one of numbers, which then differ.
+    """Mark arrays as device-varying (`lax.pcast`) along those of the axes "data" and "wave" along which `like` varies.
 
-    They are marked as different along every mesh axis along which an array of `like` is. Outside `jax.shard_map`
-    nothing differs. What is no array stays as it is.
+    Inside `jax.shard_map`, `lax.scan` needs this of start values, and `lax.cond` of what its branches return and, under
+    `jax.vmap`, of operands. Outside `jax.shard_map` nothing varies. What is no array stays as it is.
     """
     axes = [axis for axis in (DATA_AXIS, WAVE_AXIS) if any(axis in _varies(leaf) for leaf in jax.tree.leaves(like))]
 
@@ -183,7 +185,8 @@ class DeviceLayout:
 
     @classmethod
     def build(cls, mesh: Mesh, n_wave: int, *, sharded: bool, shared: bool = False) -> "DeviceLayout":
-        """`sharded`: every device ends with its part of the cube; `shared`: it has only such a part to finish."""
+        """`sharded`: every device ends with its own part of the cube; `shared`: the work after the sum over "data"
+        is divided among its devices, too."""
         n_data, n_part = mesh.shape[DATA_AXIS], mesh.shape.get(WAVE_AXIS, 1)
         parts = (WAVE_AXIS,) if n_part > 1 else ()
         axes = (*parts, DATA_AXIS) if sharded or shared else parts
@@ -258,7 +261,7 @@ def is_traced(tree: Any) -> bool:
 
 
 def own_copy(tree: Tree) -> Tree:
-    """Make arrays that every device of several processes holds whole arrays of this process; all else stays."""
+    """This process's copy of every array replicated over several processes; other leaves unchanged."""
 
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or leaf.is_fully_addressable:
@@ -268,7 +271,7 @@ def own_copy(tree: Tree) -> Tree:
     return jax.tree.map(copied, tree)
 
 
-def check_process_mesh(mesh: Mesh, team: AbstractProcessGroup) -> int:
+def rows_of_process(mesh: Mesh, team: AbstractProcessGroup) -> int:
     """Rows of the mesh along "data" that are this process's; as many as every other's.
 
     Raises ConfigError unless each row lies on devices of one process, and every process has as many.
@@ -327,7 +330,7 @@ class UsedFirst(eqx.Module):
         return self.particles.weight
 
 
-def split(n_particles: int, chunk: int, two_levels: bool = True) -> tuple[int, int, int]:
+def chunk_counts(n_particles: int, chunk: int, two_levels: bool = True) -> tuple[int, int, int]:
     """(groups, chunks per group, particles per chunk), nearly equal, with at most `chunk` particles per chunk."""
     n_chunks = max(1, -(-n_particles // chunk))
     per_group = math.isqrt(n_chunks - 1) + 1 if two_levels and n_chunks > _SMALL else n_chunks
@@ -346,12 +349,12 @@ def accumulate(
     """add(... add(empty, contribute(chunk 1)) ...), summed per group of about sqrt(n) chunks first.
 
     In running order, float32 loses 1e-4 of the total of 1e7 equal masses and 4e-3 in a crowded spaxel; sums in 64 bits
-    need no groups (`two_levels` False). Both are recomputed in the backward pass, and `add` must be linear, so that no
-    sum is kept for it: nothing is kept per particle but the particles. Chunks without a particle in use (`UsedFirst`)
-    take no time.
+    need no groups (`two_levels` False). Groups are joined by plain `+`, so `empty` must be zero. `contribute` and `add`
+    are recomputed in the backward pass, and `add` must be linear, so that no sum is kept for it: nothing is kept per
+    particle but the particles. Chunks without a particle in use (`UsedFirst`) take no time.
     """
     n_particles = len(jax.tree.leaves(particles)[0])
-    groups, per_group, size = split(n_particles, chunk, two_levels)
+    groups, per_group, size = chunk_counts(n_particles, chunk, two_levels)
     padded = pad_particles(particles, groups * per_group * size)
     chunks = jax.tree.map(lambda leaf: leaf.reshape(groups, per_group, size, *leaf.shape[1:]), padded)
 
