@@ -85,7 +85,7 @@ def deep_imports_of_tests():
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        (uses_of_own, 59),
+        (uses_of_own, 29),
         (docstrings_without_a_subject, 9),
         (small_private_functions_that_are_called_once, 92),
         (deep_imports_of_tests, 586),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import integrate, interpolate, optimize, special
 
-from rubix_like.config.parameters import declarations
 from rubix_like.config.readers.components import SECTIONS, ComponentsReader
+from rubix_like.extend import Parameter
 from rubix_like.galaxy.components.smooth import emitted
 
 SERSIC = {"profile": "sersic", "effective_radius": 2.0, "index": 2.5}
@@ -55,9 +55,10 @@ def test_every_profile_is_compared_and_moves_the_points():
     assert {*LIGHT, "point"} == set(SECTIONS["light"].built_in)
     assert {*HEIGHTS, "thin"} == set(SECTIONS["height"].built_in)
     kinds = [*SECTIONS["light"].built_in.values(), *SECTIONS["height"].built_in.values()]
-    declared = [one for kind in kinds for one in declarations(kind).values()]
-    assert declared
-    assert [one.name for one in declared if not one.mark.moves] == []
+    settings = [(f"{kind.__name__}.{name}", field) for kind in kinds for name, field in kind.model_fields.items()]
+    marks = [(name, mark) for name, field in settings for mark in field.metadata if isinstance(mark, Parameter)]
+    assert marks
+    assert [name for name, mark in marks if not mark.moves] == []
 
 
 @pytest.mark.parametrize("profile", LIGHT)
