@@ -621,6 +621,11 @@ def fits():
             "rotation",
             {"curve": "spline", "radii": [3, 2, 1], "speeds": [100, 150, 200]},
         ),
+        "comp: spline of other lengths": (
+            "speeds",
+            "rotation",
+            {"curve": "spline", "radii": [1, 2, 3], "speeds": [100, 150]},
+        ),
     }
     for name, (words, key, value) in changed.items():
         yield name, words, lambda key=key, value=value: load_components(**{key: value})

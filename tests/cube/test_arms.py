@@ -229,30 +229,32 @@ def test_what_stands_beside_arms_is_for_those_without_their_own():
 def test_overrides_of_an_arm_hold_for_records_too():
     """The same for a preset as for a configuration that records every arm; refused without the choice of an arm."""
     wide = {"fwhm": 9}
-    preset = {"observation": {"redshift": 0.05}, "instrument": {"name": "manga_arms"}}
-    record = rl.load_config(preset)
-    for changes in (
-        {"instrument.wavelength.stop": 7000, "instrument.arm": "red"},
-        {"instrument.arms.blue.lsf": wide},
-        {"instrument.arms.red.lsf": wide, "instrument.arm": "red"},
-        {"instrument.join": False},
-    ):
-        assert rl.load_config(record, changes) == rl.load_config(preset, changes)
-    found = rl.load_config(record, {"instrument.arm": "red", "instrument.lsf": wide}).instrument
-    assert (found.label, found.lsf.fwhm) == ("manga_arms_red", (9.0,))
-    red = rl.load_config(record, {"instrument.arm": "red"})
-    assert rl.load_config(red, {"instrument.arm": "red"}) == red
-    recorded = r"records every value of 'manga_arms, arm red', .* arm: "
-    for source, changes, message in (
-        (record, {"lsf": wide}, r"override 'instrument\.lsf': expected .* instrument\.arms\.blue\.lsf, or"),
-        (record, {"arm": "green"}, r"instrument: arm: expected one of blue, red, got 'green'"),
-        (preset, {"arms.redd.lsf": wide}, r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"),
-        (record, {"arms.redd.lsf": wide}, r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"),
-        (red, {"arm": "blue"}, recorded + "blue}"),
-        (red, {"arm": None}, recorded + "null}"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            rl.load_config(source, {f"instrument.{key}": value for key, value in changes.items()})
+    for name in ("sami", "manga_arms"):
+        preset = {"observation": {"redshift": 0.05}, "instrument": {"name": name}}
+        record = rl.load_config(preset)
+        for changes in (
+            {"instrument.arm": "red", "instrument.lsf": wide},
+            {"instrument.wavelength.stop": 7000, "instrument.arm": "red"},
+            {"instrument.arms.blue.lsf": wide},
+            {"instrument.arms.red.lsf": wide, "instrument.arm": "red"},
+            {"instrument.join": False},
+        ):
+            assert rl.load_config(record, changes) == rl.load_config(preset, changes)
+        found = rl.load_config(record, {"instrument.arm": "red", "instrument.lsf": wide}).instrument
+        assert (found.label, found.lsf.fwhm) == (f"{name}_red", (9.0,))
+        red = rl.load_config(record, {"instrument.arm": "red"})
+        assert rl.load_config(red, {"instrument.arm": "red"}) == red
+        recorded = rf"records every value of '{name}, arm red', .* arm: "
+        for source, changes, message in (
+            (record, {"lsf": wide}, r"override 'instrument\.lsf': expected .* instrument\.arms\.blue\.lsf, or"),
+            (record, {"arm": "green"}, r"instrument: arm: expected one of blue, red, got 'green'"),
+            (preset, {"arms.redd.lsf": wide}, r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"),
+            (record, {"arms.redd.lsf": wide}, r"arms\.redd\.lsf': expected one of the arms blue, red, got 'redd'"),
+            (red, {"arm": "blue"}, recorded + "blue}"),
+            (red, {"arm": None}, recorded + "null}"),
+        ):
+            with pytest.raises(ConfigError, match=message):
+                rl.load_config(source, {f"instrument.{key}": value for key, value in changes.items()})
     muse = rl.load_config({"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}})
     with pytest.raises(ConfigError, match=r"records every value of 'muse', .*name: muse, arm: red"):
         rl.load_config(muse, {"instrument.arm": "red"})

@@ -12,6 +12,7 @@ from astropy import units
 from astropy.io import fits
 from astropy.stats import gaussian_sigma_to_fwhm
 from astropy.wcs import WCS
+from building import REGISTRIES
 from small import NO_DATA, OUTSIDE_APERTURE, full_cube, make_cube, vacuum_cube
 
 from rubix_like import ConfigError, Counters, Cube, load_config, run
@@ -276,6 +277,12 @@ def test_a_run_writes_the_layout_of_its_configuration(tmp_path):
         }
     )
     cube = run(config)
-    header = fits.getheader(tmp_path / "cube.fits")
-    assert (header["LAYOUT"], header["SIMINSTR"]) == ("manga", "muse")
-    assert cube.meta["lsf_includes_pixel"] == header["LSFPIXEL"] == config.instrument.lsf.includes_pixel
+    assert fits.getheader(tmp_path / "cube.fits")["LAYOUT"] == "manga"
+    others = [layout for layout in REGISTRIES["layouts"].names() if layout not in {"manga", "sami"}]
+    paths = {layout: cube.write(tmp_path / f"{layout}.fits", layout) for layout in others}  # that of SAMI is of fibres
+    paths["manga"] = tmp_path / "cube.fits"
+    for layout, path in paths.items():
+        header = fits.getheader(path)
+        assert header.get("LAYOUT", "default") == layout
+        assert header.get("SIMINSTR", header["INSTRUME"]) == "muse"
+        assert cube.meta["lsf_includes_pixel"] == header["LSFPIXEL"] == config.instrument.lsf.includes_pixel

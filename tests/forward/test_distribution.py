@@ -144,12 +144,12 @@ def rows(*quick):
     ("method", "size", "precision"),
     rows(
         ("direct", "divisible by neither", "float64"),
+        ("direct", "fewer than devices", "float32"),
         ("basis", "divisible by neither", "float64"),
     ),
 )
 def test_cube_of_eight_devices_in_small_chunks_is_that_of_one_in_one(method, size, precision):
-    """Face-on alignment, PSF, LSF and noise on: flux, variance and mean velocity. Fewer particles than devices, in 32
-    bits: `test_streaming`."""
+    """Face-on alignment, PSF, LSF and noise on: flux, variance and mean velocity."""
     tolerance = CUBE_TOLERANCE[precision]
     found, expected = (cube_of(method, SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
     assert_same_cube(found, expected, tolerance)
@@ -296,10 +296,9 @@ def test_the_callers_objects_are_unchanged(as_array):
     assert galaxy.stars.weight is None
 
 
-@pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.long), "basis"])
+@pytest.mark.parametrize("method", METHODS)
 def test_gradient_of_a_pipeline_and_a_galaxy_from_the_host(method):
-    """jit and grad over the pipeline itself, a pytree, and over particles that are padded and placed inside; by
-    `direct`, `test_observations` compares with differences.
+    """jit and grad over the pipeline itself, a pytree, and over particles that are padded and placed inside.
 
     What padding repeats (the last particle) gets no gradient from it.
     """

@@ -110,7 +110,8 @@ def test_every_map_is_the_sum_over_its_cells():
 
 
 def test_a_cell_is_as_wide_as_its_smoothing_length_whatever_the_stars_have():
-    """A Gaussian of 0.2739 smoothing lengths; 2 % for the widths between two classes, and what lies outside."""
+    """A Gaussian of 0.2739 smoothing lengths; 2 % for the widths between two classes, and what lies outside.
+    All of its mass is in the map."""
     own = galaxy()
     cell = jax.tree.map(lambda leaf: leaf[:1], own.gas)
     place = np.zeros((1, 3))
@@ -118,6 +119,7 @@ def test_a_cell_is_as_wide_as_its_smoothing_length_whatever_the_stars_have():
     narrow = dataclasses.replace(own.stars, smoothing_length=np.full(len(own.stars.position), 0.02))
     run_of_it = load_config(config(deposit="smoothed"), overrides={"instrument.psf": None})
     found = Pipeline.from_config(run_of_it, wide := Galaxy(narrow, cell), mesh=make_mesh(1))(wide).maps.before.gas_mass
+    assert float(found.sum()) == pytest.approx(cell.mass.sum(), rel=1e-4)
     across = (np.arange(N_X) - (N_X - 1) / 2) * PIXEL
     profile = np.asarray(found).sum(axis=0)
     width = np.sqrt((profile * across**2).sum() / profile.sum() - PIXEL**2 / 12)

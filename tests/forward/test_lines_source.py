@@ -67,9 +67,10 @@ def test_particles_shine_by_their_weight():
 def test_impossible_gas_is_refused():
     """Also in columns that its lines do not read."""
     own, pipeline = galaxy(), Pipeline.from_config(config_of(**{"engine.velocity_range": 1000}))
-    gas = dataclasses.replace(own.gas, metallicity=-own.gas.metallicity)
-    with pytest.raises(ValueError, match=r"galaxy: expected .* masses up to 1e\+15 Msun, got 40 of 40 particles of"):
-        pipeline(Galaxy(stars=own.stars, gas=gas))
+    words = r"galaxy: expected .* masses up to 1e\+15 Msun, got 40 of 40 particles of"
+    for columns in ({"mass": own.gas.mass * 1e25}, {"metallicity": -own.gas.metallicity}):
+        with pytest.raises(ValueError, match=words):
+            pipeline(Galaxy(stars=own.stars, gas=dataclasses.replace(own.gas, **columns)))
 
 
 def test_gas_is_counted_for_the_velocities():

@@ -13,6 +13,7 @@ from small import few_stars
 import rubix_like as rl
 from rubix_like import ConfigError
 from rubix_like.forward.pipeline import PipelineGroup, separate_observations
+from rubix_like.runs.batch.entries import read_entries
 
 GALAXY = few_stars(40, 0.3)
 ARMS = {
@@ -95,7 +96,7 @@ def test_arms_painted_together_are_the_arms_alone():
 
 def test_two_instruments_see_one_galaxy(two, arms):
     """MUSE and NIRSpec: the cubes of their own runs, and the galaxy in both where each one looks; only arms, on one
-    grid and with the same velocities, are painted together."""
+    grid, with the same velocities and by `basis`, are painted together."""
     cubes = two.observe(GALAXY)
     assert list(cubes) == ["muse", "nirspec"]
     for name, cube in cubes.items():
@@ -106,6 +107,7 @@ def test_two_instruments_see_one_galaxy(two, arms):
     with pytest.raises(ConfigError, match=r"got one of muse, nirspec; use pipeline\.observe\(galaxy\)"):
         two(GALAXY)
     assert (two.groups, arms.groups) == ((("muse",), ("nirspec",)), (("blue", "red"),))
+    assert planned({"engine": RUN["engine"] | {"method": "direct"}}, alike=True).groups == (("blue",), ("red",))
 
 
 def test_gradients_through_both_instruments(two):
@@ -248,6 +250,9 @@ def test_maps_of_one_observation_of_a_group():
     galaxy = rl.Galaxy(stars=GALAXY.stars, gas=gas)
     pipeline = rl.Pipeline.from_config(TWO | {"observations": pair, "engine": engine}, galaxy)
     assert pipeline.groups == (("a",), ("b",))
+    shapes = jax.eval_shape(pipeline.observe, galaxy)
+    assert shapes["a"].maps is None
+    assert shapes["b"].maps is not None
 
 
 def test_a_run_of_one_named_observation(tmp_path):
@@ -372,6 +377,7 @@ def test_joined_arms_at_several_pointings(tmp_path):
 
 
 def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
+    """With settings of its own; a recorded run makes its cube again, bit for bit."""
     sections = TWO | {"galaxy": {"reader": "synthetic", "n_stars": 30}}
     offset = {"observations.muse.observation.offset": [0.1, 0.0]}
     with kept_programs(tmp_path / "programs"):
@@ -379,6 +385,12 @@ def test_a_catalogue_has_an_entry_for_each_observation(tmp_path):
     names = [f"{row}_{instrument}" for row in ("one", "two") for instrument in ("muse", "nirspec")]
     configs = [yaml.safe_load(rl.load_cube(tmp_path / f"{name}.fits").meta["config"]) for name in names]
     assert [config["galaxy"]["seed"] for config in configs] == [3, 3, 1, 1]
-    assert [config["observation"]["offset"] for config in configs] == [[0, 0], [0.1, 0], [0.1, 0], [0.1, 0]]
+    offsets = [rl.load_config(config).observation.offset for config in configs]
+    np.testing.assert_array_equal(offsets, [[0, 0], [0.1, 0], [0.1, 0], [0.1, 0]])
+    with kept_programs(tmp_path / "programs"):
+        rl.run(configs[1], tmp_path / "again.fits")
+    np.testing.assert_array_equal(*(rl.load_cube(tmp_path / f"{name}.fits").flux for name in ("again", "one_nirspec")))
+    (muse, _) = read_entries(sections, [{"name": "two", "observations.muse.instrument.fov": "0.6 arcsec"}])
+    assert (muse.path.name, muse.config.instrument.n_spaxel_xy) == ("two_muse.fits", (3, 3))
     with pytest.raises(ConfigError, match=r"every observation .* give observations\.muse\.instrument\.fov"):
         rl.run_catalogue(sections, [{"name": "one", "instrument.fov": "1 arcsec"}], output=tmp_path)

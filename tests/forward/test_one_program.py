@@ -24,6 +24,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from quick_compiler import kept_programs
 from test_distribution import disc
 from test_observations import GALAXY as STARS_OF_ARMS
+from test_observations import RUN as RUN_OF_ARMS
 from test_observations import group_of, planned
 
 from rubix_like import Galaxy, Gas, Pipeline, load_config, make_mesh
@@ -195,22 +196,14 @@ def alone(config, mesh, galaxy=None):
 
 
 def arms(mesh):
-    """Two arms of a spectrograph, with maps; of so many stars that no other test compiles their program."""
+    """Two arms of a spectrograph at three pointings, with maps and noise; of so many stars that no other test compiles
+    their program."""
     galaxy = jax.tree.map(lambda column: column[:29], STARS_OF_ARMS)
-    both = planned({"products": {"losvd": {}}}, mesh, alike=True)
-    calls = {name: lambda: tuple(both.observe(galaxy).values()) for name in ("the first", "a second")}
+    observation = {"observation": RUN_OF_ARMS["observation"] | {"pointings": POINTINGS}}
+    sections = observation | {"products": {"losvd": {}}, "noise": {"signal_to_noise": 10}}
+    both = planned(sections, mesh, alike=True)
+    calls = {name: lambda: tuple(both.observe(galaxy).values()) for name in ("all pointings", "again")}
     return Observed(galaxy, group_of(both), calls)
-
-
-def mosaic(mesh):
-    """Three pointings."""
-    noise = {"noise": {"signal_to_noise": 10}, "observation.pointings": POINTINGS}
-    galaxy, group, _ = alone(golden("quickstart", **TINY, **noise), mesh)
-    (pipeline,) = group.pipelines
-    parameters, key = pipeline.chosen()  # as they lie on the mesh: else those of a pointing are worked out elsewhere
-    placed = dataclasses.replace(pipeline, parameters=parameters, noise_key=key)
-    calls = {own.name: functools.partial(lambda own: placed.at(own)(galaxy), own) for own in pipeline.pointings}
-    return Observed(galaxy, group_of(pipeline), {**calls, "all of them": lambda: pipeline.observe_pointings(galaxy)})
 
 
 FIBRES = {"instrument.fov": [9.0, 9.0], "instrument.fibres.rings": 1, "instrument.fibres.dithers": [[0.0, 0.0]]}
@@ -224,8 +217,7 @@ RUNS = {
         Expected(("all-reduce", "all-reduce")),
     ),
     "fibres": (lambda mesh: alone(golden("fibres", **FIBRES), mesh), Expected()),
-    "arms": (arms, Expected()),
-    "mosaic": (mosaic, Expected()),
+    "arms, mosaic": (arms, Expected()),
 }
 """How a run is planned on a mesh, and what its program must be; one with fields (columns of dust) has two passes."""
 
@@ -387,10 +379,30 @@ def sums_in_a_loop(tables, parameters, galaxy, key):
     return lax.scan(add, jnp.zeros(N_BIN), galaxy)[0] + jax.random.normal(key, N_BIN)
 
 
+def sums_in_a_branch(tables, parameters, galaxy, key):
+    """Where there is any light, as every device finds after a first sum."""
+    own = light(tables, parameters, galaxy)
+    total = share(tables, parameters, galaxy, key)
+    return lax.cond(total[0] > 0, lambda own: lax.psum(own, "data"), lambda _: jnp.zeros(N_BIN), own)
+
+
 def gathers(tables, parameters, galaxy, key):
     """Light relative to the heaviest particle of all devices."""
     heaviest = lax.all_gather(galaxy["mass"], "data", tiled=True).max()
     return lax.psum(light(tables, parameters, galaxy) / heaviest, "data") + jax.random.normal(key, N_BIN)
+
+
+def exchanges(tables, parameters, galaxy, key):
+    """Each device's masses cut among all devices."""
+    mass = jnp.broadcast_to(galaxy["mass"], (N_DEVICE, 8)).reshape(24)
+    mixed = lax.all_to_all(mass, "data", 0, 0, tiled=True)
+    return share(tables, parameters, galaxy | {"mass": mixed[:8]}, key)
+
+
+def sends_to_the_next(tables, parameters, galaxy, key):
+    ring = [(place, (place + 1) % N_DEVICE) for place in range(N_DEVICE)]
+    turned = jax.tree.map(lambda column: lax.ppermute(column, "data", ring), galaxy)
+    return share(tables, parameters, turned, key)
 
 
 def fills_its_place(tables, parameters, galaxy, key):
@@ -423,7 +435,10 @@ BROKEN = {
     "a table in the function": (lambda: small(holds_a_table), {"constants"}),
     "a second sum": (lambda: small(sums_again), {"collectives"}),
     "a sum in a loop": (lambda: small(sums_in_a_loop), {"collectives"}),
+    "a sum in a branch": (lambda: small(sums_in_a_branch), {"collectives"}),
     "particles gathered": (lambda: small(gathers), {"collectives"}),
+    "particles exchanged": (lambda: small(exchanges), {"collectives"}),
+    "particles sent on": (lambda: small(sends_to_the_next), {"collectives"}),
     "particles whole on every device": (lambda: small(galaxy=WHOLE), {"inputs"}),
     "a cube in parts": (lambda: small(after=in_bins), {"outputs"}),
     "a galaxy by device": (

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hlo import collectives
 from installed_package import write_dist_info
 from scipy.special import ndtr
 
@@ -224,6 +226,18 @@ def test_counters_are_kept_under_the_source_s_name_in_files_too(both, tmp_path):
             assert {name: int(number) for name, number in own.n_clamped.items()} == {"oxygen": 3}
             assert float(own.amount_total) == pytest.approx(galaxy().gas.mass.sum(), rel=1e-12)
             assert float(own.amount_clamped["oxygen"]) == pytest.approx(galaxy().gas.mass[-3:].sum(), rel=1e-12)
+
+
+def test_devices_and_slabs_give_the_same(configuration, both):
+    """With one sum over the devices for both."""
+    whole, shared = both(galaxy()), pipeline_of(configuration("stars, pair", velocity_range=800), 2)
+    peak = np.asarray(whole.flux).max()
+    np.testing.assert_allclose(shared(galaxy()).flux, whole.flux, atol=1e-12 * peak)
+    assert collectives(shared.lower(galaxy()).compile().as_text()) == [("all-reduce", "ENTRY")]
+    slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], galaxy()) for half in (0, 1)]
+    in_slabs = shared.observe_slabs(slabs)
+    np.testing.assert_allclose(in_slabs.flux, whole.flux, atol=1e-12 * peak)
+    assert int(in_slabs.source_counters["pair"].n_particles) == N_GAS
 
 
 def test_particles_that_it_cannot_paint_are_named(both):

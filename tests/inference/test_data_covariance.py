@@ -184,9 +184,11 @@ def test_what_cannot_be_used_is_refused(files):
 
 
 def test_data_of_fibres_that_have_lost_their_correlations_are_noted(tmp_path):
-    """In the layout default, of one cube and of a set; not with null, nor for spectra of fibres."""
+    """In the layout default, of one cube and of a set; not with null or a matrix, nor for spectra of fibres."""
     path, words = cube().write(tmp_path / "cube.fits"), "if the data come from fibres too, errors are too small; HDF5"
-    for posed, is_noted in ((usual(path), True), (fitted_with(path, None), False)):
+    identity = {"between": "wavelengths", "matrix": np.eye(len(cube().wavelength)).tolist()}
+    given = log_posterior(CONFIG, str(path), galaxy=galaxy(), likelihood={"covariance": identity})
+    for posed, is_noted in ((usual(path), True), (fitted_with(path, None), False), (given, False)):
         assert any(words in note for note in posed.notes) == is_noted
     both = log_posterior(CONFIG, {"lost": str(path), "spectra": {"fibres": cube()}}, galaxy=galaxy())
     assert [note.partition(":")[0] for note in both.notes if words in note] == ["lost"]

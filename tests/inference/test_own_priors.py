@@ -87,9 +87,9 @@ def test_the_numbers_of_a_prior_of_ones_own_are_its_fields(monkeypatch):
 
 
 @pytest.mark.slow(8)
-def test_a_fit_takes_a_prior_of_ones_own():
-    prior = PRIORS["an instance"]()
-    result = rl.fit(CONFIG, data(), {NAME: prior}, galaxy=few_stars(30, 0.1), starts=1, candidates=2)
+@pytest.mark.parametrize("case", ["of a configuration", "an instance"])
+def test_a_fit_takes_a_prior_of_ones_own(case):
+    result = rl.fit(CONFIG, data(), {NAME: PRIORS[case]()}, galaxy=few_stars(30, 0.1), starts=1, candidates=2)
     assert float(result.values[NAME]) == pytest.approx(1.8, abs=0.05)
     assert 0 < float(result.sigma[NAME]) < 0.05
 

@@ -195,7 +195,8 @@ def test_its_prior_is_held_to_its_limits(installed):
 
 
 def test_one_of_two_observations_has_the_stage(installed):
-    """The section of an observation holds the keys that differ; the other observation is as without the stage."""
+    """The section of an observation holds the keys that differ; the other observation is as without the stage. The
+    gradient of a call is exp's own."""
     several = {"clear": {"pipeline": "stellar"}, "dim": {"screen": {"centre": 5000}}}
     own = sections(installed, optical_depth=0.1) | {"observations": several, "fit": None}
     galaxy = few_stars(20, 0.1)
@@ -206,9 +207,14 @@ def test_one_of_two_observations_has_the_stage(installed):
     np.testing.assert_allclose(cubes["dim"].flux, clear * np.exp(-0.1 * depth), rtol=1e-12)
     assert not any("no stage 'screen'" in note for note in pipeline.notes)
     assert "screen" not in yaml.safe_load(cubes["clear"].meta["config"])
-
     dimmer = pipeline.observe(galaxy, {f"observations.dim.{NAME}": 0.4})["dim"]
     np.testing.assert_allclose(dimmer.flux, clear * np.exp(-0.4 * depth), rtol=1e-12)
+
+    def dimmed(value):
+        return pipeline.observe(galaxy, {f"observations.dim.{NAME}": value})["dim"].flux.sum()
+
+    expected = -(clear * depth * np.exp(-0.4 * depth)).sum()
+    assert float(jax.grad(dimmed)(0.4)) == pytest.approx(expected, rel=1e-10)
     named = load_config(own, overrides={"observations.clear.screen.centre": 4000})  # its pipeline does not have it
     assert any("no stage 'screen'" in note for note in Pipeline.from_config(named, galaxy).notes)
     with pytest.raises(ConfigError, match=r"observations\.dim: screen\.optical_depth: expected a number <= 5, got 9"):

@@ -193,8 +193,10 @@ def test_a_foreign_cube_has_the_seeing_that_it_was_made_with(deposit):
 def test_the_run_says_the_width_that_stars_are_seen_with():
     """In the header's cards always, in a note where the deposit adds more than 2 %."""
     for deposit, psf, cells, effective in (
+        ("nearest", 0.8, 1, np.hypot(0.8, 0.2 / np.sqrt(12) / SIGMA)),
         ("nearest", 0.4, 1, np.hypot(0.4, 0.2 / np.sqrt(12) / SIGMA)),
         ("tsc", 0.4, 2, 0.4),
+        ("tsc", 0.8, 1, 0.8),
     ):
         pipeline = Pipeline.from_config(load_config(MUSE, {"engine.deposit": deposit, "instrument.psf.fwhm": psf}))
         meta = pipeline.frame.meta

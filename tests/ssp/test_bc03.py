@@ -1,5 +1,7 @@
 """GALAXEV's text files (.ised_ASCII) as an SSP library."""
 
+import gzip
+import os
 import shutil
 
 import numpy as np
@@ -7,9 +9,9 @@ import pytest
 from ssp_files import bc03, light
 from ssp_files.cached import cached_library
 
-from rubix_like import ConfigError
-from rubix_like.extend import import_library, read_table
-from rubix_like.importers.bc03 import read_bc03_ascii, stelib_fwhm
+from rubix_like import ConfigError, load_ssp
+from rubix_like.extend import cache_directory, import_library, read_table
+from rubix_like.importers.bc03 import METALLICITIES, read_bc03_ascii, stelib_fwhm
 
 
 @pytest.fixture
@@ -124,3 +126,30 @@ def test_masses_tell_a_population_from_a_galaxy(tmp_path):
     text = bc03.content(0.02)
     path.write_text(text[: text.rindex("       7  ", 0, text.rindex("       7  "))].rsplit("       7  ", 8)[0])
     assert read_bc03_ascii(folder).surviving_fraction is None
+
+
+def test_the_arrays_of_bc03_lr_come_back(tmp_path):
+    """The library of RUBIX, written in GALAXEV's layout."""
+    if not (cache_directory() / "ssp" / "bc03-lr.h5").is_file() and not os.environ.get("CI"):
+        pytest.skip("bc03-lr is not in the cache (rubix-like ssp get bc03-lr)")
+    library = load_ssp("bc03-lr")
+    chosen = slice(None, None, 20)
+    ages, spectra = 10.0 ** library.log_age[chosen], library.spectra[:, chosen]
+    codes = {value: code for code, value in list(METALLICITIES.items())[:6]}
+    for metallicity, by_age in zip(library.metallicity, spectra, strict=True):
+        text = bc03.content(
+            metallicity,
+            age=np.append(0.0, ages),
+            wavelength=library.rest_wavelength,
+            light_by_age=by_age[[0, *range(len(by_age))]],
+            living=np.linspace(1.0, 0.5, len(ages) + 1),
+            remnants=np.linspace(0.0, 0.1, len(ages) + 1),
+        )
+        path = tmp_path / bc03.file_name(codes[round(float(metallicity), 5)], "lr")
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(text.encode(), 1))
+    table = read_bc03_ascii(tmp_path)
+    np.testing.assert_allclose(table.spectra, spectra, rtol=1e-6, atol=1e-30)
+    np.testing.assert_allclose(table.log_age, library.log_age[chosen], atol=1e-6)
+    np.testing.assert_allclose(table.metallicity, library.metallicity)
+    np.testing.assert_allclose(table.fwhm, library.fwhm)
+    assert table.medium == library.source_medium
