@@ -352,7 +352,7 @@ def check_parts(container: AbstractContainer, field_map: FieldMap) -> None:
                     f"one snapshot"
                 )
         found = Snapshot(part, field_map, epoch)
-        groups: list[tuple[Family, Any]] = [(family, group) for family in FAMILIES for group in found.groups(family)]
+        groups: list[tuple[Family, str]] = [(family, group) for family in FAMILIES for group in found.groups(family)]
         places = [(family, group, *item) for family, group in groups for item in found.places(family, group).items()]
         for family, group, quantity, (settings, (name, *_)) in places:
             conversion = found.conversion(quantity, settings, group, name)
