@@ -80,7 +80,7 @@ def _write_survey_cubes(folder: Path) -> None:
     """Cubes of fibres and their spectra in MaNGA's and SAMI's layouts, and cubes with a table of wavelengths."""
     for kind in ("manga", "sami", "rss", "wave-tab"):
         (folder / kind).mkdir()
-    cube = cube_of_fibres("manga-19", "9.5 arcsec")
+    cube = cube_of_fibres()
     for layout in ("manga", "sami"):
         path = cube.write(folder / layout / f"{layout}.fits", layout)
         with fits.open(path) as hdus:  # as another program's

@@ -196,7 +196,7 @@ def test_gradients_equal_finite_differences():
     model = SyntheticGalaxy(**OWN_GAS)
     value = jax.jit(lambda m: features(m.sample(draws)))
     gradient = jax.jit(jax.grad(lambda m: features(m.sample(draws))))(model)
-    for name, default in vars(model).items():
+    for name, default in ((name, float(leaf)) for name, leaf in vars(model).items()):
         slope = float(getattr(gradient, name))
         step = 1e-5 * abs(default)
         above, below = (
