@@ -29,11 +29,11 @@ from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 @named_arguments
 def particle_shardings(galaxy: Galaxy, mesh: Mesh | AbstractMesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
+    return jax.tree.map(lambda leaf: _sharding(leaf, mesh), galaxy)
 
-    def sharding(leaf: Any) -> NamedSharding:
-        return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
 
-    return jax.tree.map(sharding, galaxy)
+def _sharding(leaf: Any, mesh: Mesh | AbstractMesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
 
 
 def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
@@ -108,14 +108,17 @@ def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractProcessGroup) -> Galax
     have different fields.
     """
     rows = team.each(lambda: rows_of_process(mesh, team))
-    stars = _padded_share(galaxy.stars, Stars, rows, team)
+    stars = _placed(galaxy.stars, Stars, rows, mesh, team)
     if stars is None:
         raise ValueError("galaxy.stars: expected at least one star, got none")
-    return place_rows(Galaxy(stars=stars, gas=_padded_share(galaxy.gas, Gas, rows, team)), mesh)
+    return Galaxy(stars=stars, gas=_placed(galaxy.gas, Gas, rows, mesh, team))
 
 
-def _padded_share(share: Any, kind: Callable[..., Any], rows: int, team: AbstractProcessGroup) -> Any:
-    """This process's particles of one kind, padded to the largest share; None where no process has any."""
+def _placed(share: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: AbstractProcessGroup) -> Any:
+    """One kind of particles, each process's padded to the largest share; None where no process has any.
+
+    Kinds are placed one after the other, so that one padded copy lies on the host at a time.
+    """
     columns = {} if share is None else vars(share)
     arrays = {name: np.asarray(array) for name, array in columns.items() if array is not None}
     count = len(arrays["position"]) if arrays else 0
@@ -131,20 +134,21 @@ def _padded_share(share: Any, kind: Callable[..., Any], rows: int, team: Abstrac
         )
     size = size_class(max(n for n, _ in answers), rows)
     none = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in fields.items()}
-    return pad_on_host(kind(**(arrays if count else none)), size)
+    return place_rows(pad_on_host(kind(**(arrays if count else none)), size), mesh)
 
 
-def place_rows(share: Galaxy, mesh: Mesh) -> Galaxy:
-    """The whole galaxy along "data", of which each process gives a share of one size in host arrays.
+def place_rows(share: Any, mesh: Mesh) -> Any:
+    """All particles along "data", where each process gives a share of one size in host arrays.
 
     A process's particles are put on its devices, and nothing is sent.
     """
     n_process = process_count(mesh)
 
-    def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
-        return jax.make_array_from_process_local_data(sharding, array, (len(array) * n_process, *array.shape[1:]))
+    def place(array: np.ndarray) -> jax.Array:
+        shape = (len(array) * n_process, *array.shape[1:])
+        return jax.make_array_from_process_local_data(_sharding(array, mesh), array, shape)
 
-    return jax.tree.map(place, share, particle_shardings(share, mesh))
+    return jax.tree.map(place, share)
 
 
 def _place(particles: Any, n_devices: int) -> Any:

@@ -22,7 +22,7 @@ from numpy import ndarray
 
 from rubix_like.arguments import named_arguments
 from rubix_like.errors import expect_count
-from rubix_like.galaxy.components.declared import Setting
+from rubix_like.galaxy.components.declared import parameter
 from rubix_like.galaxy.limits import LARGEST_LOG_AGE
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
@@ -200,15 +200,13 @@ def _leaf(
     default: float | None,
     doc: str,
     *,
-    moves: bool = False,
-    axis: str | None = None,
-    role: str = "",
     fitted: bool = True,
-    **limits: Any,
+    **declared: Any,
 ) -> Any:
-    """A parameter as `components.declared.parameter` makes it, with a default; None: the value of the stars' disc."""
-    mark = {"moves": moves, "axis": axis, "role": role} if fitted else None
-    setting = Setting(unit, doc, default, limits, mark=mark)
+    """A `parameter` that converts its value, with a default; None: the value of the stars' disc."""
+    setting = parameter(unit, doc, default=default, **declared).metadata["setting"]
+    if not fitted:
+        setting = setting._replace(mark=None)
     return eqx.field(converter=functools.partial(_as_leaf, name), default=default, metadata={"setting": setting})
 
 

@@ -89,7 +89,7 @@ from rubix_like.inference.posterior.model_settings import (
     without_unread_gas,
 )
 from rubix_like.inference.posterior.posterior import Likelihood, Polynomial, Posterior, legendre_basis, on_mesh
-from rubix_like.inference.posterior.problem import FittedSet, Given, Problem, for_samples, forward_of, variance_of
+from rubix_like.inference.posterior.problem import FittedSet, Given, Problem, for_samples, variance_of
 from rubix_like.inference.request import Request
 from rubix_like.instrument.crowding import AUTO
 from rubix_like.physics.gaussian import reach_of
@@ -291,7 +291,7 @@ def _forward(
         triples = zip(sets, fitted, skies, strict=True)
         models = tuple(_model(data_set, in_fit.pipeline, sky) for data_set, in_fit, sky in triples)
         return JointForward(sets=models, source=source, first=first)
-    forward = forward_of(fitted[0].pipeline, source)
+    forward = Forward.of(fitted[0].pipeline, source)
     if not isinstance(source, ComponentsSource):
         return forward
     (likelihood,) = alone
@@ -690,7 +690,7 @@ def pose_model(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Rep
             notes = (*notes, Note("deposit.simulated_as_points", _AS_POINTS, WARNING))
     free = read_free(settings, trees, None)
     pipeline = for_samples(pipeline, pipeline.mesh.size)
-    forward = forward_of(pipeline, source, on_device=True)
+    forward = Forward.of(pipeline, source, on_device=True)
     return PosedModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
 
 

@@ -9,7 +9,7 @@ from installed_package import write_dist_info
 
 import rubix_like as rl
 from rubix_like import ConfigError
-from rubix_like.runtime.registry import Registry, exits_as_errors
+from rubix_like.runtime.registry import Registry, exits_as_errors, failed_plug_in
 
 STAGE = """
 import sys
@@ -99,3 +99,12 @@ def test_a_plug_in_that_exits_is_an_error_in_python(install, text):
 def test_an_exit_of_the_program_itself_stays_one():
     with pytest.raises(SystemExit), exits_as_errors():
         sys.exit(143)
+
+
+def test_a_stage_of_the_package_with_an_entry_point_makes_no_plug_in_of_its_errors(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    place = "rubix_like.forward.stages.optics:PSFStage"
+    write_dist_info(tmp_path, "inside", f"[rubix_like.cube_stages]\ninside = {place}\n")
+    with pytest.raises(ConfigError) as refused:
+        rl.load_config("quickstart", overrides={"galaxy.n_star": 3})
+    assert failed_plug_in(refused.value) is None

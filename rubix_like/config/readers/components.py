@@ -179,8 +179,9 @@ class Section:
             from_outside = bool(self.key) and not isinstance(value, tuple(itertools.chain(*others)))
             if from_outside or isinstance(value, tuple(self.built_in.values())):
                 return value
-        words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
-        if not self.key:
+        if self.key:
+            words = f"the key '{self.key}': one of {', '.join(self.registry.names())}"
+        else:
             words = f"the keys {', '.join(self.built_in[self.kind].model_fields)}"
         if not isinstance(value, Mapping):
             raise ConfigError(f"expected a section with {words}; got {value!r}")
@@ -194,7 +195,7 @@ class Section:
             raise ConfigError(
                 "; ".join(f"unknown key '{key}' {what}{suggest(key, kind.model_fields)}" for key in unknown)
             )
-        return kind.model_validate({self.key: name} | dict(value) if self.key else value)
+        return kind.model_validate({self.key: name, **value} if self.key else value)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """JSON schema of any kind, or null."""

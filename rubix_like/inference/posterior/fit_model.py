@@ -578,6 +578,18 @@ class Forward(AbstractForward):
     on_device: bool = eqx.field(static=True, default=False)
     mixtures: Mixtures | None = None
 
+    @classmethod
+    def of(cls, planned: Any, source: AbstractParticleSource, *, on_device: bool = False) -> "Forward":
+        """The compiled part of a pipeline, or of the model of a data set, with particles."""
+        return cls(
+            tables=planned.tables,
+            parameters=planned.parameters,
+            source=source,
+            plan=planned.plan,
+            layout=planned.layout,
+            on_device=on_device,
+        )
+
     @property
     def main(self) -> "Forward":
         """Itself."""

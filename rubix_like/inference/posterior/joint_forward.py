@@ -149,17 +149,6 @@ class SetModel(eqx.Module):
             found[_VELOCITY] = velocity + number(of_data["velocity_shift"])
         return found | ({_FWHM: of_data["psf_fwhm"]} if "psf_fwhm" in of_data else {})
 
-    def forward(self, source: AbstractParticleSource, on_device: bool = False) -> Forward:
-        """The model of its cube."""
-        return Forward(
-            tables=self.tables,
-            parameters=self.parameters,
-            source=source,
-            plan=self.plan,
-            layout=self.layout,
-            on_device=on_device,
-        )
-
 
 class JointForward(AbstractForward):
     """The models of all sets, their voxels in one row (1, 1, voxel), one set after the other.
@@ -176,7 +165,7 @@ class JointForward(AbstractForward):
     @property
     def main(self) -> Forward:
         """The model of the first cube."""
-        return self.sets[self.first].forward(self.source, self.on_device)
+        return Forward.of(self.sets[self.first], self.source, on_device=self.on_device)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -199,7 +188,7 @@ class JointForward(AbstractForward):
         sources, of others after the set's name and a dot."""
         rows, counters = [], {}
         for number, model in enumerate(self.sets):
-            made = model.forward(self.source, self.on_device).observed(model.seen_values(values), key)
+            made = Forward.of(model, self.source, on_device=self.on_device).observed(model.seen_values(values), key)
             flux = model.light(made).astype(jax.dtypes.canonicalize_dtype(float))
             rows.append(model.effects(flux, model.nuisances(values)).reshape(-1))
             before = "" if number == self.first else f"{model.name}."

@@ -25,9 +25,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.galaxy_model import AbstractGalaxyModel
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import (
-    AbstractParticleSource,
     ComponentsSource,
-    Forward,
     Latent,
     SyntheticSource,
 )
@@ -133,18 +131,6 @@ class Problem:
 def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
     """Variance of every voxel: the data's, or where they have none that of `fit.sigma`."""
     return np.full(observed.shape, (settings.sigma or 0.0) ** 2) if observed.variance is None else observed.variance
-
-
-def forward_of(pipeline: Pipeline, source: AbstractParticleSource, *, on_device: bool = False) -> Forward:
-    """The compiled part of a pipeline, with particles."""
-    return Forward(
-        tables=pipeline.tables,
-        parameters=pipeline.parameters,
-        source=source,
-        plan=pipeline.plan,
-        layout=pipeline.layout,
-        on_device=on_device,
-    )
 
 
 def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -284,10 +284,10 @@ class FixedFibreMap(eqx.Module):
         Sharpened by the deposit's spread of stars. A PSF that varies over the field is that of each place times its
         weights in the cells. Raises ConfigError where there are too many numbers.
         """
-        weights = [np.ones(painted.shape)]
+        weights: Iterable[ndarray] = [np.ones(painted.shape)]
         if isinstance(psf, FieldPSF):
             rows, columns = (np.asarray(axis, np.float64) for axis in psf.weights(painted))
-            weights = [row[:, None] * column[None, :] for row, column in zip(rows, columns, strict=True)]
+            weights = (row[:, None] * column[None, :] for row, column in zip(rows, columns, strict=True))
             psf = psf.psf
         wavelength = np.array([middle]) if psf.nodes is None else np.asarray(psf.nodes.wavelength)
         n_byte = 8 * len(wavelength) * len(places) * painted.n_element
